@@ -1,7 +1,7 @@
 """What each mechanism is worth: whole runs of a real model with one mechanism off at a time.
 
     python -m benchmarks.worth MODEL --task gsm8k --rows 500 --population 50 --experts 10 --out DIR
-    python -m benchmarks.worth ... --gpus 0 1 --only all drafts parking
+    python -m benchmarks.worth ... --gpus 0 1 --only all drafts
 
 Runs go side by side on the GPUs and share the profile, so `calibrate` means something in the first
 run only. A variant with a result in DIR is not run again; DIR/worth.md is the table. The first run
@@ -62,7 +62,6 @@ VARIANTS: Mapping[str, Variant] = {
     "answer_sheets": Variant(
         patches={"modnorm.services.evaluator.draft_sources.DraftSources.learn": _nothing}
     ),
-    "parking": Variant(environment={"MODNORM_PARKED_CANDIDATES": "0"}),
     "in_flight_steps": Variant(without=("in_flight_steps",)),
     "block_allocation": Variant(without=("block_allocation",)),
     "output_gathering": Variant(without=("output_gathering",)),
@@ -80,12 +79,7 @@ VARIANTS: Mapping[str, Variant] = {
         }
     ),
     "early_stop_and_short_circuit": Variant(spec={"population": {"statistics": "full"}}),
-    "claims_ahead": Variant(
-        patches={
-            "modnorm.services.evaluator.lease.TAIL": float("inf"),
-            "modnorm.services.evaluator.job_scoring.PARKED_TAIL": float("inf"),
-        }
-    ),
+    "claims_ahead": Variant(patches={"modnorm.services.evaluator.lease.TAIL": float("inf")}),
     "early_start": Variant(patches={"modnorm.services.embedded.is_vllm": lambda _: False}),
 }
 

@@ -128,7 +128,7 @@ class Engine(Protocol):
 
         Raises:
             IncompatibleError: configuration or dtype differ; nothing has changed.
-            PreconditionError: a candidate is held or parked, or a request runs.
+            PreconditionError: a candidate is held, or a request runs.
             ModnormError: reading the weights failed. The engine must be closed.
         """
 
@@ -136,7 +136,6 @@ class Engine(Protocol):
         """Make the end of a lineage the base; None for the model as it is on disk.
 
         The engine applies the steps that the present base lacks, or all steps from the model.
-        Beside parked candidates the base may only stay as it is.
 
         Args:
             lineage: The steps to the new base.
@@ -145,7 +144,7 @@ class Engine(Protocol):
 
         Raises:
             IncompatibleError: the lineage is of another model, or its noise scheme is unknown.
-            PreconditionError: a candidate is held or parked, or a request runs.
+            PreconditionError: a candidate is held, or a request runs.
             EngineError: the infrastructure failed.
         """
 
@@ -161,24 +160,6 @@ class Engine(Protocol):
             IncompatibleError: the scale map is of another model or layout, or the candidate is
                 drawn around another base.
             PreconditionError: another candidate is held.
-            EngineError: the infrastructure failed.
-        """
-
-    def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
-        """Whether the cache has room for another candidate's request beside all others."""
-
-    def parked(self) -> AbstractContextManager[None]:
-        """Park the candidate inside the context, so that other candidates can use the engine.
-
-        Call it between two decode steps of the candidate's request, for instance from `poll`.
-        After the context the request continues with its next token. The sequences that share a
-        batch may then differ by a step, and so the rounding. An exception inside the context
-        ends the candidate and its request and leaves the engine at its base. An engine that cannot
-        restore its base drops the request and answers nothing more.
-
-        Raises:
-            PreconditionError: no candidate is held, or another one is held at the end of the
-                context.
             EngineError: the infrastructure failed.
         """
 

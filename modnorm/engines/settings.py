@@ -40,8 +40,6 @@ class EngineSettings:
     """GPUs of one model."""
     max_num_seqs: int | None = None
     """Sequences decoded at once; by default as many as model and memory allow (`memory`)."""
-    max_parked_seqs: int = 1024
-    """Sequences that may be parked beside those; fewer if their logits would take much memory."""
     worker_process: bool = True
     """Whether vLLM's worker on a GPU is a process of its own. The scheduler then prepares a step
     while the worker launches another. Engines that share a GPU gain nothing by it."""

@@ -131,13 +131,11 @@ class TransformersEngine:
         self._model = CausalModel(model)
         self._max_rows = max_rows
         self._cache_tokens = cache // bytes_per_token(model.config, arithmetic)
-        self._candidate: tuple[Descriptor, ScaleMap] | None = None
+        self._candidate: Descriptor | None = None
         self._is_restored = True
         """Whether the weights are the base outside of a candidate."""
-        self._parked = 0
-        """Parked candidates."""
-        self._cached = 0
-        """Tokens of the caches of all requests, parked ones included."""
+        self._requests = 0
+        """Requests that run."""
 
     @property
     def layout(self) -> Layout:
@@ -166,7 +164,7 @@ class TransformersEngine:
 
     def replace_model(self, checkpoint: Checkpoint) -> None:
         """Hold another model of the same architecture; see `Engine.replace_model`."""
-        if self._candidate or self._parked or self._cached:
+        if self._candidate or self._requests:
             raise PreconditionError("the engine holds a candidate or a request")
         stored = require_same_architecture(self._checkpoint, self._dtype, checkpoint)
         with engine_failures(f"reading the weights of {checkpoint.name}"):
@@ -178,7 +176,7 @@ class TransformersEngine:
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base; see `Engine.rebase`."""
         changes = (lineage.digest if lineage else NO_LINEAGE) != self._weights.state
-        if self._candidate or (changes and (self._parked or self._cached)):
+        if self._candidate or (changes and self._requests):
             raise PreconditionError("the engine holds a candidate or a request")
         self._require_restored()
         with engine_failures("applying a lineage"):
@@ -192,38 +190,13 @@ class TransformersEngine:
     @contextmanager
     def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:
         """Hold exactly the candidate inside the context; yield the descriptor, resolved."""
-        candidate = self._write_candidate(descriptor, scale_map)
+        resolved = self._write_candidate(descriptor, scale_map)
         try:
-            yield candidate[0]
+            yield resolved
         finally:
-            # A candidate that was abandoned while parked no longer holds the engine.
-            if self._candidate is candidate:
-                self._restore_base()
+            self._restore_base()
 
-    def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
-        """Whether the cache has room for another candidate's request beside all others."""
-        columns = max(map(len, prompts), default=0) + limits.max_tokens
-        needed = min(len(prompts), self._max_rows) * columns
-        return self._cached + needed <= self._cache_tokens
-
-    @contextmanager
-    def parked(self) -> Iterator[None]:
-        """Park the candidate inside the context; see `Engine.parked`."""
-        candidate = self._candidate
-        if candidate is None:
-            raise PreconditionError("the engine holds no candidate")
-        self._restore_base()
-        self._parked += 1
-        try:
-            yield
-        finally:
-            self._parked -= 1
-        self._write_candidate(*candidate)
-        self._candidate = candidate
-
-    def _write_candidate(
-        self, descriptor: Descriptor, scale_map: ScaleMap
-    ) -> tuple[Descriptor, ScaleMap]:
+    def _write_candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
         if self._candidate:
             raise PreconditionError("the engine already holds a candidate")
         self._require_base()
@@ -233,8 +206,8 @@ class TransformersEngine:
         except BaseException:
             self._restore_base()
             raise
-        self._candidate = resolved, scale_map
-        return self._candidate
+        self._candidate = resolved
+        return resolved
 
     def _restore_base(self) -> None:
         self._candidate, self._is_restored = None, False
@@ -290,7 +263,7 @@ class TransformersEngine:
             max_cache_tokens=self._cache_tokens,
             sampling=limits.sampling,
         )
-        self._cached += decoder.cache_tokens
+        self._requests += 1
         try:
             for sequence in decoder.run(poll, on_tokens):
                 yield Completion(
@@ -300,7 +273,7 @@ class TransformersEngine:
                     finish=sequence.finish or Finish.LENGTH,
                 )
         finally:
-            self._cached -= decoder.cache_tokens
+            self._requests -= 1
 
     def weights_sha256(self) -> str:
         """SHA-256 over the bytes of all physical tensors, in canonical order and layout."""

@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Protocol, Self
+from typing import Self
 
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.ranking import mean_reward
 from modnorm.search.stopping import EarlyStop, Interval, Threshold, score_interval
 from modnorm.search.voting import Answer
 from modnorm.tasks.protocol import Row, Task
@@ -109,82 +107,37 @@ def _judge(task: Task, row: Row, completion: Completion, row_label: str) -> Answ
     )
 
 
-class ParkingPolicy(Protocol):
-    """Decides when a candidate is parked, for example `modnorm.search.scheduling.Turn`."""
-
-    def is_due(self, answered: int, rows: int) -> bool:
-        """Return whether to park now that this many of its rows are answered."""
-
-    def park(self, mean_reward: float, is_excluded: Callable[[], bool]) -> None:
-        """Return when the candidate resumes."""
-
-
 class ExcludedError(Exception):
     """Raised when a candidate can no longer become an expert."""
 
 
 class CandidatePoll:
-    """Reports progress, stops an excluded candidate and parks a due one, between decode steps."""
+    """Reports progress and stops an excluded candidate, between decode steps."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - its only caller
-        self,
-        engine: Engine,
-        has_room: Callable[[], bool],
-        answers: AnswerJudge,
-        stop: EarlyStop | None,
-        on_progress: Callable[[int], None],
-        policy: ParkingPolicy | None,
+    def __init__(
+        self, answers: AnswerJudge, stop: EarlyStop | None, on_progress: Callable[[int], None]
     ) -> None:
-        self._engine = engine
-        self._has_room = has_room
         self._answers = answers
         self._stop = stop
         self._on_progress = on_progress
-        self._policy = policy
         self._last_state: tuple[int, Threshold | None] | None = None
-        self._excluded = False
-        self.parked_seconds = 0.0
-        """Seconds for which the candidate was parked, switching included."""
-        self.switch_seconds = 0.0
-        """Seconds of these that releasing and acquiring the engine took."""
 
     def __call__(self) -> None:
-        """Run the checks; park the candidate if it is due and the engine has room for another."""
-        self._check()
-        answers, policy = self._answers, self._policy
-        if policy and policy.is_due(answers.count, answers.total) and self._has_room():
-            self._park(policy)
-
-    def _park(self, policy: ParkingPolicy) -> None:
-        began, others = time.perf_counter(), 0.0
-        try:
-            with self._engine.parked():
-                parked = time.perf_counter()
-                try:
-                    rewards = self._answers.rewards
-                    policy.park(mean_reward(rewards) if rewards else 0.0, self._is_excluded)
-                    self._check()
-                finally:
-                    others = time.perf_counter() - parked
-        finally:
-            self.parked_seconds = time.perf_counter() - began
-            self.switch_seconds = self.parked_seconds - others
-
-    def _check(self) -> None:
+        """Run the checks."""
         self._on_progress(self._answers.count)
         if self._is_excluded():
             raise ExcludedError
 
     def _is_excluded(self) -> bool:
         answers, stop = self._answers, self._stop
-        if stop is None or answers.complete or self._excluded:
-            return self._excluded
+        if stop is None or answers.complete:
+            return False
         answers.collect_rewards()
         state = len(answers.rewards), stop.threshold()
-        if state != self._last_state:
-            self._excluded = stop.decide(answers.rewards, answers.total) is not None
+        if state == self._last_state:
+            return False
         self._last_state = state
-        return self._excluded
+        return stop.decide(answers.rewards, answers.total) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +181,6 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
     judges: Executor,
     on_progress: Callable[[int], None],
     stop: EarlyStop | None = None,
-    parking: ParkingPolicy | None = None,
 ) -> "PendingResult":
     """Generate a candidate's answers to all rows while threads judge them.
 
@@ -239,8 +191,7 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
         answers = on_error.enter_context(
             AnswerJudge(judges, prompted.task, prompted.rows, prompted.label)
         )
-        has_room = partial(engine.has_room, prompted.prompts, prompted.limits)
-        poll = CandidatePoll(engine, has_room, answers, stop, on_progress, parking)
+        poll = CandidatePoll(answers, stop, on_progress)
         with engine.candidate(descriptor, scale_map) as resolved:
             ready = time.perf_counter()
             complete = _generate(engine, prompted, answers, poll)
@@ -253,8 +204,8 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
         CandidateResult(
             descriptor=resolved,
             answers=partial_answers or (),
-            switch_seconds=(ready - started) + (restored - generated) + poll.switch_seconds,
-            generate_seconds=generated - ready - poll.parked_seconds,
+            switch_seconds=(ready - started) + (restored - generated),
+            generate_seconds=generated - ready,
             score_seconds=0.0,
             stopped=_interval(partial_answers, len(prompted.rows), stop),
         ),

@@ -193,7 +193,6 @@ class Job(google.protobuf.message.Message):
     SKIPPED_ROWS_FIELD_NUMBER: builtins.int
     REPLAY_DIGEST_FIELD_NUMBER: builtins.int
     GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
-    MAY_STOP_FIELD_NUMBER: builtins.int
     ANSWER_SHEETS_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment."""
@@ -217,10 +216,6 @@ class Job(google.protobuf.message.Message):
     """Digest of the selection rows, whose first prompts each worker replays with the base."""
     generator_digest: builtins.str
     """Digest of the generator that proposes the coefficients; empty if there is none."""
-    may_stop: builtins.bool
-    """Whether the candidate may be stopped early or parked. Less work remains if the best candidates
-    finish first.
-    """
     @property
     def lease(self) -> Global___Lease:
         """The lease of the job."""
@@ -271,12 +266,11 @@ class Job(google.protobuf.message.Message):
         skipped_rows: collections.abc.Iterable[builtins.int] | None = ...,
         replay_digest: builtins.str = ...,
         generator_digest: builtins.str = ...,
-        may_stop: builtins.bool = ...,
         answer_sheets: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "lease", b"lease", "model", b"model", "threshold", b"threshold"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "answer_sheets", b"answer_sheets", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "may_stop", b"may_stop", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task", "threshold", b"threshold"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "answer_sheets", b"answer_sheets", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task", "threshold", b"threshold"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
     _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]
@@ -323,7 +317,7 @@ class HeartbeatRequest(google.protobuf.message.Message):
     LEASES_FIELD_NUMBER: builtins.int
     @property
     def leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LeaseProgress]:
-        """The leases to extend, at most 128."""
+        """The leases to extend, at most 8."""
 
     def __init__(
         self,
@@ -343,12 +337,12 @@ class LeaseProgress(google.protobuf.message.Message):
 
     LEASE_FIELD_NUMBER: builtins.int
     ANSWERS_DONE_FIELD_NUMBER: builtins.int
-    PARKED_FIELD_NUMBER: builtins.int
+    WAITS_FIELD_NUMBER: builtins.int
     ENGINE_STAGE_FIELD_NUMBER: builtins.int
     answers_done: builtins.int
     """Number of finished answers."""
-    parked: builtins.bool
-    """Whether the job is parked, not at the engine, while others go first."""
+    waits: builtins.bool
+    """Whether the job waits for the engine, while another is answered."""
     engine_stage: builtins.str
     """What the start of the worker's engine does now; empty once the engine is ready."""
     @property
@@ -360,12 +354,12 @@ class LeaseProgress(google.protobuf.message.Message):
         *,
         lease: Global___Lease | None = ...,
         answers_done: builtins.int = ...,
-        parked: builtins.bool = ...,
+        waits: builtins.bool = ...,
         engine_stage: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "engine_stage", b"engine_stage", "lease", b"lease", "parked", b"parked"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "engine_stage", b"engine_stage", "lease", b"lease", "waits", b"waits"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___LeaseProgress: typing_extensions.TypeAlias = LeaseProgress

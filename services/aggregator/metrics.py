@@ -87,7 +87,7 @@ class AggregatorMetrics:
             self._ended(change)
 
     def expired(self, change: Change) -> None:
-        """Count an expired lease, and a failed attempt unless its job was parked."""
+        """Count an expired lease, and a failed attempt unless its job waited for the engine."""
         if change.kind is not None:
             self.lease_expiries.inc(change.kind is not FailureKind.RELEASED)
             self.failed(change, change.kind)

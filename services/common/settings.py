@@ -140,9 +140,6 @@ class EvaluatorSettings(WorkerSettings):
     """HOST:PORT of a sandbox service; empty if no task runs programs."""
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     """Share of a GPU's memory for all vLLM engines on it."""
-    parked_candidates: int = Field(default=12, ge=0, le=64)
-    """Most parked candidates, which wait half answered in the engine while others begin. The best
-    continue first, and the others may be stopped. 0 switches parking off."""
     stall_seconds: float = Field(default=600.0, gt=0)
     """Seconds without a decode step or a step of a lineage after which an engine hangs: its
     process ends, and the supervisor restarts it. A load may take three times as long."""

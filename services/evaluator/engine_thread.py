@@ -1,11 +1,11 @@
-"""The one thread that uses the engine: CUDA streams and parked requests belong to a thread."""
+"""The one thread that uses the engine: CUDA streams belong to a thread."""
 
 import logging
 import threading
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,9 +17,6 @@ from modnorm.v1 import evaluation_pb2 as messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-IDLE_SECONDS = 0.1
-"""Seconds without a new job after which a parked job continues."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -27,13 +24,13 @@ _Submitted = tuple[ClaimedJob, Context, Future[bool]]
 
 
 class EngineThread:
-    """Begins each submitted job, and continues parked jobs while no job is submitted.
+    """Begins each submitted job.
 
     Only this thread uses the engine. A job is submitted while the job before it is at the engine,
     so the engine does not wait for a claim. No job begins after the request to stop.
 
     Args:
-        runner: Begins, continues and releases jobs.
+        runner: Begins and releases jobs.
         shutdown: The request to stop.
         torch_threads: Threads of CPU kernels; 0 for torch's own number.
     """
@@ -43,7 +40,6 @@ class EngineThread:
         self._shutdown = shutdown
         self._torch_threads = torch_threads
         self._jobs: SimpleQueue[_Submitted | Callable[[], None] | None] = SimpleQueue()
-        self._is_idle = False
         self._is_warming = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -86,18 +82,10 @@ class EngineThread:
             self._runner.close()
 
     def _do_next(self) -> bool:
-        """Begin the next job, or continue a parked one if none comes; return False at the end."""
-        # The claim of the next job may be under way, but not for long.
-        patience = 0.0 if self._is_idle else IDLE_SECONDS
-        try:
-            submitted = self._jobs.get(timeout=patience if self._runner.has_parked else None)
-        except Empty:
-            self._is_idle = True
-            self._continue_parked()
-            return True
+        """Begin the next job; return False at the end."""
+        submitted = self._jobs.get()
         if submitted is None:
             return False
-        self._is_idle = False
         if callable(submitted):
             self._is_warming = True
             submitted()
@@ -118,13 +106,6 @@ class EngineThread:
         finally:
             _resolve(wants_next)
         return True
-
-    def _continue_parked(self) -> None:
-        try:
-            self._runner.continue_parked()
-        except BaseException:
-            # Without this thread a caller of `begin` would wait forever.
-            logger.exception("a parked job could not continue")
 
 
 def _resolve(wants_next: Future[bool]) -> None:

@@ -11,7 +11,6 @@ from functools import partial
 
 from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
-from modnorm.search.scheduling import Turn
 from modnorm.services.common.logging import naming
 from modnorm.services.evaluator.aggregator_client import (
     AggregatorClient,
@@ -21,14 +20,12 @@ from modnorm.services.evaluator.aggregator_client import (
 from modnorm.services.evaluator.job_scoring import JobScorer, Work, split_name
 from modnorm.services.evaluator.lease import (
     MIN_SILENCE_SECONDS,
-    AbandonedError,
     CandidateLease,
     CandidateThreshold,
     Heartbeats,
     ReleasedError,
 )
 from modnorm.services.evaluator.metrics import JobOutcome
-from modnorm.services.evaluator.parked_jobs import ParkedJobs
 from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.services.evaluator.task_cache import UnfitError
 from modnorm.v1 import evaluation_pb2 as messages
@@ -115,26 +112,24 @@ class ClaimedJob:
 class JobRunner:
     """Runs jobs, one at a time at the engine; `claim` may be called from another thread.
 
-    Meanwhile other jobs may be parked, one may wait for the engine, and one may be scored and
-    reported in the background. Heartbeats extend the leases of all of them.
+    Meanwhile one may wait for the engine, and one may be scored and reported in the background.
+    Heartbeats extend the leases of all of them.
 
     Args:
         client: The aggregator.
         shutdown: The request to stop.
         scorer: Answers and scores the rows, and counts jobs.
         heartbeat_seconds: Longest pause between heartbeats.
-        parked_limit: Most jobs that are parked at once.
         silence_seconds: How long a lease is kept while the engine shows no progress.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts; limits are keyword-only
+    def __init__(
         self,
         client: AggregatorClient,
         shutdown: Shutdown,
         scorer: JobScorer,
         *,
         heartbeat_seconds: float,
-        parked_limit: int = 0,
         silence_seconds: float = MIN_SILENCE_SECONDS,
     ) -> None:
         self._client = client
@@ -150,31 +145,13 @@ class JobRunner:
         self._waiting: ClaimedJob | None = None
         """The claimed job that waits for the engine."""
         self._begun: list[messages.Job] = []
-        self._abandoned: list[messages.Job] = []
-        """Parked jobs that were abandoned and are to be released."""
+        self._at_engine: messages.Job | None = None
         self._silence_seconds = silence_seconds
-        self._parked = ParkedJobs(parked_limit)
-
-    @property
-    def has_parked(self) -> bool:
-        """Whether jobs are parked, which only `continue_parked` finishes."""
-        return len(self._parked) > 0
 
     @property
     def pause(self) -> float:
         """Seconds to wait before the next job."""
         return self._backoff.seconds
-
-    def finish_parked(self) -> None:
-        """Finish all parked jobs, unless the worker stops."""
-        while self.has_parked and not self._shutdown.requested.is_set():
-            self.continue_parked()
-
-    def continue_parked(self) -> None:
-        """Finish the parked job with the best answers, unless the worker stops."""
-        if not self._shutdown.requested.is_set():
-            with self._metrics.busy.track_inprogress():
-                self._parked.continue_best()
 
     def warm(self, job: messages.Job) -> None:
         """Load the model of a job that will come, unless the engine has one.
@@ -219,23 +196,16 @@ class JobRunner:
     def begin(self, claimed: ClaimedJob) -> None:
         """Answer the rows of a job, and report the result or the failure.
 
-        Returns when the engine can take another job: this job may be parked, or its report may be
-        in the background. It raises nothing: a bad job never ends the worker. If no failure can be
-        reported, the lease expires.
+        Returns when the engine can take another job; the report may be in the background. It
+        raises nothing: a bad job never ends the worker. If no failure can be reported, the lease
+        expires.
         """
         self._waiting = None
         if self.pause > claimed.pause:
             self.pass_on(claimed, "the worker pauses after a failure")
             return
-        job = claimed.job
-        if self._parked.fits(job):
-            with naming(**_names(job)), self._metrics.busy.track_inprogress():
-                self._parked.begin(job, partial(self._work, claimed))
-        else:
-            self.pass_on(claimed, "parked jobs of another kind go first")
-            self.finish_parked()
-        while self._parked.is_full and not self._shutdown.requested.is_set():
-            self.continue_parked()
+        with naming(**_names(claimed.job)), self._metrics.busy.track_inprogress():
+            self._work(claimed)
 
     def pass_on(self, claimed: ClaimedJob, reason: str) -> None:
         """Release a job that has not begun, for another worker."""
@@ -260,7 +230,7 @@ class JobRunner:
     def _held(self) -> Sequence[messages.Job]:
         """All leased jobs."""
         waiting = self._waiting
-        return (*self._begun, *self._abandoned, *([waiting.job] if waiting else ()))
+        return (*self._begun, *([waiting.job] if waiting else ()))
 
     def abandon(self) -> None:
         """Fail the job of an engine that hangs and release the others; from any thread.
@@ -268,7 +238,7 @@ class JobRunner:
         The hang costs an attempt, so that a candidate that hangs every engine fails in the end.
         """
         hangs = "the engine shows no sign of life"
-        at_engine = self._parked.at_engine
+        at_engine = self._at_engine
         others = [job for job in self._held if job is not at_engine]
         logger.error("abandoned: %s", hangs)
         if at_engine is not None:
@@ -279,40 +249,31 @@ class JobRunner:
         self._release(others, hangs)
 
     def close(self) -> None:
-        """Release parked jobs, finish the background report, free the loaded model."""
-        self._abandon_parked(AbandonedError())
+        """Finish the background report, free the loaded model."""
         self._background.close()
         self.scorer.close()
 
-    def _work(self, claimed: ClaimedJob, turn: Turn) -> None:
+    def _work(self, claimed: ClaimedJob) -> None:
         """Answer the rows of a job, then score and report them in the background."""
         job, finish = claimed.job, None
         self._begun.append(job)
+        self._at_engine = job
         with self._failures(job, at_engine=True):
-            finish = self._answer_unless_abandoned(claimed, turn)
+            finish = self._answer(claimed)
+        self._at_engine = None
         if finish is None:
             self._begun.remove(job)
         else:
             self._backoff.answered()
             self._background.submit(partial(self._finish, job, finish))
 
-    def _answer_unless_abandoned(self, claimed: ClaimedJob, turn: Turn) -> Work:
-        """Answer the rows of a job; if it was abandoned meanwhile, raise that error."""
-        try:
-            return self._answer(claimed, turn)
-        except Exception as error:
-            if turn.abandoned_with is None or turn.abandoned_with is error:
-                raise
-            # A broken engine may also fail to abort the job's requests.
-            raise turn.abandoned_with from error
-
-    def _answer(self, claimed: ClaimedJob, turn: Turn) -> Work:
+    def _answer(self, claimed: ClaimedJob) -> Work:
         """Answer the rows of a job; return the remaining work, which keeps the lease."""
         job, lease = claimed.job, claimed.lease
         with ExitStack() as stack:
             stack.push(lease)
             lease.begins()
-            report = self.scorer.answer(job, lease, claimed.threshold, turn)
+            report = self.scorer.answer(job, lease, claimed.threshold)
             kept_lease = stack.pop_all()
 
         def finish() -> None:
@@ -341,10 +302,6 @@ class JobRunner:
         except (CancelledError, StaleLeaseError) as error:
             logger.info("dropped: %s", error)
             outcome = JobOutcome.DROPPED
-        except AbandonedError as error:
-            logger.info("released", extra={"reason": str(error)})
-            self._abandoned.append(job)
-            outcome = JobOutcome.RELEASED
         except ReleasedError as error:
             logger.info("released", extra={"reason": str(error)})
             report_failure(self._client, job.lease, messages.FAILURE_KIND_RELEASED, str(error))
@@ -371,26 +328,17 @@ class JobRunner:
                 self._close_engine(error)
 
     def _close_engine(self, error: Exception) -> None:
-        """Release parked jobs and close an engine that may be broken; the next job loads it again.
+        """Close an engine that may be broken; the next job loads it again.
 
-        If a service is down, the engine stays, and parked jobs are released: they may need that
-        service too.
+        If a service is down, the engine stays.
         """
         if isinstance(error, UnavailableError):
-            self._abandon_parked(AbandonedError("a service that jobs need is down"))
             return
         self._metrics.engine_restarts.inc()
-        self._abandon_parked(AbandonedError("the engine is loaded again"))
         try:
             self.scorer.models.close()
         except Exception:
             logger.exception("the engine does not close")
-
-    def _abandon_parked(self, error: AbandonedError) -> None:
-        """Abandon all parked jobs and release their leases."""
-        self._parked.abandon(error)
-        self._release(self._abandoned, str(error))
-        self._abandoned = []
 
     def _release(self, jobs: Sequence[messages.Job], reason: str) -> None:
         """Release jobs together, so that they share one wait for an aggregator that is down."""

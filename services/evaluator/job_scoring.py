@@ -19,14 +19,7 @@ from modnorm.errors import (
 )
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.sandbox import Runner
-from modnorm.search.scheduling import SHARE
-from modnorm.search.scoring import (
-    CandidateResult,
-    ParkingPolicy,
-    PendingResult,
-    PromptedRows,
-    answer_candidate,
-)
+from modnorm.search.scoring import CandidateResult, PendingResult, PromptedRows, answer_candidate
 from modnorm.search.stopping import EarlyStop
 from modnorm.services.common.software import SOFTWARE
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
@@ -34,7 +27,6 @@ from modnorm.services.evaluator.artifact_cache import ArtifactCache
 from modnorm.services.evaluator.lease import CandidateLease, CandidateThreshold, early_stop
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
-from modnorm.services.evaluator.parked_jobs import ParkingTurn
 from modnorm.services.evaluator.task_cache import TaskCache, UnfitError
 from modnorm.services.evaluator.trained_states import TrainedStates
 from modnorm.services.evaluator.watchdog import Watchdog
@@ -42,8 +34,6 @@ from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import answer_to_proto, descriptor_from_proto, descriptor_to_proto
 
-PARKED_TAIL = 0.8 * SHARE
-"""Share of a job's rows after whose answers the next job is claimed, if the job may be parked."""
 POLL_SECONDS = 0.2
 """Seconds between two checks, during scoring, whether the job must stop."""
 
@@ -58,7 +48,6 @@ class _Request:
     numbers: Sequence[int]
     """Rows that need an answer, by their numbers in the whole split."""
     stop: EarlyStop | None
-    parking: ParkingPolicy | None
 
 
 class JobScorer:
@@ -92,11 +81,7 @@ class JobScorer:
         """Whether that is because the model needs a larger share of the GPU's memory."""
 
     def answer(
-        self,
-        job: messages.Job,
-        lease: CandidateLease,
-        threshold: CandidateThreshold,
-        turn: ParkingPolicy | None = None,
+        self, job: messages.Job, lease: CandidateLease, threshold: CandidateThreshold
     ) -> Work:
         """Answer a job's rows; return the remaining work, which needs no engine.
 
@@ -117,10 +102,7 @@ class JobScorer:
             canary = model.replay(task, job, poll)
             reached = self._states.reach(job, model.engine, poll)
             stop = early_stop(job, task, threshold)
-            parking = None
-            if turn and stop and job.may_stop:
-                parking = ParkingTurn(turn, self._watchdog, lease)
-            request = _Request(task, rows, stop, parking)
+            request = _Request(task, rows, stop)
             answered = self._answer(job, request, model, lease, reached.descriptor)
         environment = {**model.engine.environment, **isolation, **canary}
 
@@ -202,8 +184,6 @@ class JobScorer:
         prompts = model.prompts(request.task, job.rows_digest)
         model.drafts.learn(job, prompts)
         lease.total = len(numbers)
-        if request.parking:
-            lease.tail = PARKED_TAIL
         self._progress(lease, 0)
         prompted = PromptedRows(
             request.task,
@@ -220,7 +200,6 @@ class JobScorer:
             judges=self._judges,
             on_progress=partial(self._progress, lease),
             stop=request.stop,
-            parking=request.parking,
         )
         model.drafts.answered(job)
         return pending

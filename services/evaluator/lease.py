@@ -3,8 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import Self
 
@@ -38,10 +37,6 @@ class ReleasedError(Exception):
 
     def __init__(self, reason: str = "the worker is stopping") -> None:
         super().__init__(reason)
-
-
-class AbandonedError(ReleasedError):
-    """Raised in all parked jobs at once; the raiser releases their leases in one call."""
 
 
 class CandidateThreshold:
@@ -178,10 +173,8 @@ class CandidateLease:
         self.lease = lease
         self.total = 0
         """Number of rows to answer, for the progress in heartbeats."""
-        self.tail = TAIL
-        """Share of the rows whose answers begin the tail."""
         self.on_tail: Callable[[], object] | None = None
-        """Called once when the tail begins, to claim the next job."""
+        """Called once after the answers to `TAIL` of the rows, to claim the next job."""
         self._context = copy_context()
         self._heartbeats = heartbeats
         self._shutdown = shutdown
@@ -189,7 +182,7 @@ class CandidateLease:
         self._silence_seconds = silence_seconds
         self._last_progress = time.monotonic()
         self._done = 0
-        self._is_parked = False
+        self._waits = False
         self._end: ModnormError | None = None
         """Why the aggregator ended the lease."""
 
@@ -210,7 +203,7 @@ class CandidateLease:
         """
         self._done = done
         on_tail = self.on_tail
-        if on_tail and self.total and done >= self.tail * self.total:
+        if on_tail and self.total and done >= TAIL * self.total:
             self.on_tail = None
             on_tail()
         self._last_progress = time.monotonic()
@@ -221,36 +214,12 @@ class CandidateLease:
 
     def waits(self) -> None:
         """Mark a job that waits for the engine, where no progress is expected, until `begins`."""
-        self._last_progress, self._is_parked = float("inf"), True
+        self._last_progress, self._waits = float("inf"), True
 
     def begins(self) -> None:
         """Mark the job as at the engine from now on."""
-        self._last_progress, self._is_parked = time.monotonic(), False
+        self._last_progress, self._waits = time.monotonic(), False
         self._heartbeats.send_soon()
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the worker is stopping and parks no job any more."""
-        return self._shutdown.requested.is_set()
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether the aggregator ended the lease; `progress` raises the reason."""
-        return self._end is not None
-
-    @contextmanager
-    def parked(self) -> Iterator[None]:
-        """Mark the job as parked inside the context.
-
-        Heartbeats report the beginning and the end: if the worker dies, only the job at the engine
-        loses an attempt.
-        """
-        self.waits()
-        self._heartbeats.send_soon()
-        try:
-            yield
-        finally:
-            self.begins()
 
     def is_wanted(self) -> bool:
         """Return whether to extend the lease: the aggregator keeps it and the job progresses."""
@@ -264,10 +233,7 @@ class CandidateLease:
     def progress_now(self) -> messages.LeaseProgress:
         """Return the lease with the present progress of its job."""
         return messages.LeaseProgress(
-            lease=self.lease,
-            answers_done=self._done,
-            parked=self._is_parked,
-            engine_stage=STAGE.text,
+            lease=self.lease, answers_done=self._done, waits=self._waits, engine_stage=STAGE.text
         )
 
     def handle(self, state: messages.LeaseState) -> None:

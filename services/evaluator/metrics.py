@@ -29,7 +29,7 @@ class JobOutcome(StrEnum):
     UNFIT = "unfit"
     """The worker lacks a sandbox, or a task's package in the right version."""
     PASSED_ON = "passed_on"
-    """Another job fits the loaded model or the parked jobs better."""
+    """The worker stops or pauses before it begins the job."""
     DROPPED = "dropped"
     """The lease was lost, or the experiment no longer needs the job."""
 

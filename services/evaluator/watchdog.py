@@ -23,15 +23,11 @@ class Watchdog:
 
     def loading(self) -> AbstractContextManager[None]:
         """Expect the context to end within the limit for loading."""
-        return self._within(LOAD_FACTOR * self._seconds, after=float("inf"))
+        return self._within(LOAD_FACTOR * self._seconds)
 
     def working(self) -> AbstractContextManager[None]:
         """Expect regular signs of life inside the context."""
-        return self._within(self._seconds, after=float("inf"))
-
-    def parked(self) -> AbstractContextManager[None]:
-        """Expect no sign of life inside the context, and regular ones after it."""
-        return self._within(float("inf"), after=self._seconds)
+        return self._within(self._seconds)
 
     def beat(self) -> None:
         """Record a sign of life."""
@@ -45,12 +41,12 @@ class Watchdog:
             return time.monotonic() > self._deadline
 
     @contextmanager
-    def _within(self, seconds: float, *, after: float) -> Iterator[None]:
+    def _within(self, seconds: float) -> Iterator[None]:
         self._expect(seconds)
         try:
             yield
         finally:
-            self._expect(after)
+            self._expect(float("inf"))
 
     def _expect(self, seconds: float) -> None:
         with self._lock:

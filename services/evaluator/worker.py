@@ -83,7 +83,6 @@ class Worker:
             self._shutdown,
             self._scorer,
             heartbeat_seconds=settings.heartbeat_seconds,
-            parked_limit=settings.parked_candidates,
             silence_seconds=longest_silence(settings.stall_seconds),
         )
         self._engine = EngineThread(self._runner, self._shutdown, settings.torch_threads)

@@ -11,7 +11,7 @@ from modnorm.engines import Engine, GenerationLimits, load_engine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.search.scoring import CandidateResult, ParkingPolicy, PromptedRows, answer_candidate
+from modnorm.search.scoring import CandidateResult, PromptedRows, answer_candidate
 from modnorm.search.stopping import EarlyStop
 from modnorm.spec import DataSpec
 from modnorm.tasks import Row
@@ -103,7 +103,6 @@ def score(
         *,
         on_progress: Callable[[int], None] = lambda _: None,
         stop: EarlyStop | None = None,
-        parking: ParkingPolicy | None = None,
     ) -> CandidateResult:
         return answer_candidate(
             engine,
@@ -113,7 +112,6 @@ def score(
             judges=judges,
             on_progress=on_progress,
             stop=stop,
-            parking=parking,
         ).judged()
 
     return score
@@ -121,5 +119,5 @@ def score(
 
 @pytest.fixture(scope="session")
 def result(score: Callable[..., CandidateResult]) -> CandidateResult:
-    """Score the candidate without parking or early stop."""
+    """Score the candidate without early stop."""
     return score()

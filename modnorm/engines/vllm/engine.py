@@ -20,7 +20,6 @@ from modnorm.engines.protocol import Completion, GenerationLimits, OnTokens
 from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.engines.vllm.answer_feed import AnswerFeed
 from modnorm.engines.vllm.internals.interfaces import PENDING_CALLS
-from modnorm.engines.vllm.internals.parking import Parked, RequestParking
 from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING, Stepper
 from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.rank_group import RankGroup
@@ -62,13 +61,11 @@ class VllmEngine:
         self._settings = settings or EngineSettings()
         self._encoder = PromptEncoder(checkpoint)
         self._layout, self._dtype = stored.layout, stored.dtype
-        self._candidate: tuple[Descriptor, ScaleMap] | None = None
-        self._parked = 0
-        """Parked candidates."""
+        self._candidate: Descriptor | None = None
         self._requests = 0
         """Prompts submitted so far, which number the requests of vLLM."""
         self._waiting: dict[str, int] = {}
-        """Position of each unfinished prompt by its request's id; parking replaces it."""
+        """Position of each unfinished prompt by its request's id."""
         self._unchecked = False
         """Whether some logits of the candidate were not checked."""
         started = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings, overrides)
@@ -79,10 +76,7 @@ class VllmEngine:
         self._step_tokens = scheduling.max_num_batched_tokens
         try:
             sizes = engine_sizes(checkpoint, stored.layout, stored.dtype, self._settings)
-            self._decoded = sizes.decoded
-            self._parking = RequestParking(
-                self._engine, self._stepper, sizes.decoded, sizes.sequences
-            )
+            self._sequences = sizes.sequences
             digest = checkpoint.digest
             self._ranks = RankGroup(self._engine, stored.layout, stored.dtype, digest)
             drafts = self._settings.drafts is Drafts.POPULATION
@@ -116,7 +110,7 @@ class VllmEngine:
             "arithmetic": dtype_name(self._dtype),
             "mode": str(chosen_numerics()),
             "tensor_parallel": str(self._ranks.size),
-            "sequences": str(self._decoded),
+            "sequences": str(self._sequences),
             **recorded_settings(self._engine),
             "optimisations": ", ".join(sorted(self._optimisations)) or "none",
             "norms": "kernels" if self._ranks.kernels else "plain",
@@ -124,7 +118,7 @@ class VllmEngine:
 
     def replace_model(self, checkpoint: Checkpoint) -> None:
         """Hold another model of the same architecture; see `Engine.replace_model`."""
-        if self._candidate or self._parked or not self._parking.is_empty:
+        if self._candidate or self._waiting:
             raise PreconditionError("the engine holds a candidate or a request")
         require_same_architecture(self._checkpoint, self._dtype, checkpoint)
         self._ranks.replace_model(checkpoint)
@@ -133,7 +127,7 @@ class VllmEngine:
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base; see `Engine.rebase`."""
         changes = (lineage.digest if lineage else NO_LINEAGE) != self._ranks.state
-        if self._candidate or (changes and (self._parked or not self._parking.is_empty)):
+        if self._candidate or (changes and self._waiting):
             raise PreconditionError("the engine holds a candidate or a request")
         self._require_idle()
         self._ranks.require_restored()
@@ -146,55 +140,17 @@ class VllmEngine:
     @contextmanager
     def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:
         """Hold exactly the candidate inside the context; yield the descriptor, resolved."""
-        candidate = self._write_candidate(descriptor, scale_map)
+        resolved = self._write_candidate(descriptor, scale_map)
         try:
-            yield candidate[0]
-            if self._candidate is candidate and self._unchecked:
+            yield resolved
+            if self._unchecked:
                 self._require_finite(self._ranks.has_finite_logits())
         finally:
-            # A candidate that was abandoned while parked no longer holds the engine.
-            if self._candidate is candidate:
-                self._candidate = None
-                try:
-                    self._abort(self._waiting)
-                finally:
-                    self._ranks.restore()
-
-    def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
-        """Whether the cache has room for another candidate's request beside all others."""
-        return self._parking.has_room([len(prompt) + limits.max_tokens for prompt in prompts])
-
-    @contextmanager
-    def parked(self) -> Iterator[None]:
-        """Park the candidate inside the context; see `Engine.parked`."""
-        candidate = self._candidate
-        if candidate is None:
-            raise PreconditionError("the engine holds no candidate")
-        with vllm_failures("parking a candidate", self._engine):
-            requests = self._parking.suspend()
-        try:
-            # Writing the next weights clears the record of this candidate's logits.
-            self._require_finite(self._ranks.has_finite_logits())
-        except BaseException:
-            self._parking.resume(requests)
-            raise
-        self._candidate = None
-        waiting, self._waiting = self._waiting, {}
-        try:
-            self._ranks.restore()
-            if self._feed:
-                self._feed.send()
-            self._parked += 1
+            self._candidate = None
             try:
-                yield
+                self._abort()
             finally:
-                self._parked -= 1
-            self._write_candidate(*candidate)
-        except BaseException:
-            self._drop_parked(requests, waiting)
-            raise
-        self._candidate, self._waiting, self._unchecked = candidate, waiting, True
-        self._parking.resume(requests)
+                self._ranks.restore()
 
     def learn_answers(
         self, prompts: Sequence[Sequence[int]], answers: Sequence[tuple[str, bool]]
@@ -207,9 +163,7 @@ class VllmEngine:
             self._feed.add_known(prompt, [*self._encoder.encode_text(text), *end])
         self._feed.send()
 
-    def _write_candidate(
-        self, descriptor: Descriptor, scale_map: ScaleMap
-    ) -> tuple[Descriptor, ScaleMap]:
+    def _write_candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
         if self._candidate:
             raise PreconditionError("the engine already holds a candidate")
         self._require_idle()
@@ -219,19 +173,8 @@ class VllmEngine:
         except BaseException:
             self._ranks.restore()
             raise
-        self._candidate, self._unchecked = (resolved, scale_map), False
-        return self._candidate
-
-    def _drop_parked(self, requests: Parked, waiting: dict[str, int]) -> None:
-        """Abort parked requests and free their cache, unless the engine is closed."""
-        names = list(waiting)
-        waiting.clear()
-        if hasattr(self, "_engine"):
-            with vllm_failures("aborting parked requests"):
-                self._parking.drop(requests)
-                self._engine.abort_request(names)
-            if self._feed:
-                self._feed.add_unfinished(requests.outputs.tokens)
+        self._candidate, self._unchecked = resolved, False
+        return resolved
 
     def generate(
         self,
@@ -299,7 +242,8 @@ class VllmEngine:
                     self._feed_answer(output)
                     yield self._completion(output, waiting.pop(output.request_id))
         finally:
-            self._abort(waiting)
+            if self._waiting is waiting:  # not a generator that is closed after the next began
+                self._abort()
 
     def _submit(
         self, prompts: Sequence[Sequence[int]], limits: GenerationLimits, start: int, tokens: int
@@ -346,18 +290,17 @@ class VllmEngine:
             skip_clone=True,
         )
 
-    def _abort(self, waiting: dict[str, int]) -> None:
-        """Drop unfinished answers; keep other outputs if a parked candidate owns them."""
-        names = list(waiting)
-        waiting.clear()
+    def _abort(self) -> None:
+        """Drop unfinished answers."""
+        names = list(self._waiting)
+        self._waiting.clear()
         if names:
             with vllm_failures("aborting requests"):
                 self._engine.abort_request(names)
-        if waiting is self._waiting:
-            unfinished = self._stepper.forget()
-            if self._feed:
-                self._feed.add_unfinished(unfinished)
-                self._feed.send()
+        unfinished = self._stepper.forget()
+        if self._feed:
+            self._feed.add_unfinished(unfinished)
+            self._feed.send()
 
     def _completion(self, request: RequestOutput, index: int) -> Completion:
         (output,) = request.outputs
@@ -389,8 +332,7 @@ class VllmEngine:
         with vllm_failures("closing vLLM"):
             self._engine.engine_core.shutdown()
             del self._engine, self._stepper
-            for name in ("_parking", "_ranks"):
-                self.__dict__.pop(name, None)
+            self.__dict__.pop("_ranks", None)
             cleanup_dist_env_and_memory()
 
 

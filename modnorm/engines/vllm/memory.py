@@ -21,8 +21,6 @@ _BLOCK = 128
 """Tokens of a cache block on the CPU."""
 _NOISE_BYTES = 2**30
 """Scratch memory of the noise norms (`modnorm.perturbation.kernels.launch`)."""
-_LOGITS_SHARE = 0.02
-"""Share of the memory for the logits of parked sequences. Sampling takes a few times as much."""
 _LOGIT_BYTES = 10
 """Bytes of a sampled position for each token of the vocabulary: its logit in the weights' dtype
 and twice in float32."""
@@ -49,21 +47,14 @@ layers, and for each step in flight."""
 class EngineSizes:
     """Numbers of sequences, and the memory of their cache."""
 
-    decoded: int
+    sequences: int
     """Sequences decoded at once."""
-    parked: int
-    """Sequences that may be parked beside these."""
     step_tokens: int | None
     """Most tokens of a step; None for vLLM's own number."""
     cache: int
     """Bytes of keys and values on each GPU."""
     share: float | None = None
     """Part of a GPU's memory that must be free at the start; None on a CPU."""
-
-    @property
-    def sequences(self) -> int:
-        """All sequences of the engine."""
-        return self.decoded + self.parked
 
 
 def weight_bytes(layout: Layout, dtype: torch.dtype, ranks: int) -> int:
@@ -92,27 +83,27 @@ def gpu_sizes(  # noqa: PLR0913 - everything that they depend on
     """
     size, ranks = Dimensions.from_config(config), settings.tensor_parallel_size
     usable = int(total * settings.gpu_memory_utilization)
-    parked = parked_sequences(size.vocabulary, settings.max_parked_seqs, total=usable)
     copy = weight_bytes(layout, dtype, ranks)
     noise = max(_NOISE_BYTES, max(prod(tensor.shape) for tensor in layout) * _FLOAT32)
     token = 2 * size.layers * -(-size.key_value // ranks) * dtype.itemsize
     usual = token * min(settings.max_model_len or _USUAL_TOKENS, _USUAL_TOKENS)
 
-    def sizes(decoded: int) -> EngineSizes:
-        sequences, drafts = decoded + parked, settings.drafts is Drafts.POPULATION
-        tokens = max(_DRAFTED_TOKENS * decoded, _DRAFTED_STEP) if drafts else _STEP_TOKENS
+    drafts = settings.drafts is Drafts.POPULATION
+
+    def sizes(sequences: int) -> EngineSizes:
+        tokens = max(_DRAFTED_TOKENS * sequences, _DRAFTED_STEP) if drafts else _STEP_TOKENS
         tokens = max(_WINDOWED_STEP if windows else tokens, sequences)
         activations = tokens * (3 * size.intermediate + 8 * size.hidden) * dtype.itemsize
         # At its start vLLM fills a step with the longest drafts, each token of which has logits.
         logits = (tokens if drafts else sequences) * size.vocabulary * _LOGIT_BYTES
         cache = usable - 2 * copy - noise - activations - logits - _FIXED_BYTES
-        return EngineSizes(decoded, parked, tokens, cache, (copy + cache) / total)
+        return EngineSizes(sequences, tokens, cache, (copy + cache) / total)
 
     if settings.max_num_seqs:
         chosen = sizes(settings.max_num_seqs)
     else:
         choices = map(sizes, range(MOST_SEQUENCES, FEWEST_SEQUENCES, -_STEP))
-        roomy = (choice for choice in choices if choice.cache >= choice.decoded * usual)
+        roomy = (choice for choice in choices if choice.cache >= choice.sequences * usual)
         chosen = next(roomy, sizes(FEWEST_SEQUENCES))
     if chosen.cache < _LEAST_CACHE:
         raise DoesNotFitError(
@@ -125,15 +116,6 @@ def gpu_sizes(  # noqa: PLR0913 - everything that they depend on
     return chosen
 
 
-def parked_sequences(vocabulary: int, requested: int, *, total: int) -> int:
-    """Return the number of sequences that may be parked, beside those that are decoded.
-
-    vLLM reserves memory for the logits of all its sequences, even if they are never decoded at
-    once. So the number is bounded by a small share of the memory.
-    """
-    return min(requested, int(_LOGITS_SHARE * total / (vocabulary * _FLOAT32)))
-
-
 def cpu_sizes(
     config: Mapping[str, object],
     dtype: torch.dtype,
@@ -144,8 +126,6 @@ def cpu_sizes(
 ) -> EngineSizes:
     """Return the sizes of an engine on a CPU, whose cache is bounded.
 
-    vLLM's model runner for the CPU reserves nothing for parked sequences.
-
     Args:
         config: The model's `config.json`.
         dtype: Dtype of the weights.
@@ -153,9 +133,9 @@ def cpu_sizes(
         length: Tokens of the longest sequence.
         windows: Whether some layers attend to the last tokens only.
     """
-    size, decoded = Dimensions.from_config(config), settings.max_num_seqs or FEWEST_SEQUENCES
+    size, sequences = Dimensions.from_config(config), settings.max_num_seqs or FEWEST_SEQUENCES
     token = 2 * size.layers * size.key_value * dtype.itemsize
     blocks = -(-length // _BLOCK)
-    cache = min(_CPU_CACHE_BYTES, token * _BLOCK * (blocks * decoded + 1))
-    tokens = max(_WINDOWED_STEP, decoded) if windows else None
-    return EngineSizes(decoded, settings.max_parked_seqs, tokens, cache)
+    cache = min(_CPU_CACHE_BYTES, token * _BLOCK * (blocks * sequences + 1))
+    tokens = max(_WINDOWED_STEP, sequences) if windows else None
+    return EngineSizes(sequences, tokens, cache)

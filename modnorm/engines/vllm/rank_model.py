@@ -161,8 +161,7 @@ class RankModel:
         """Clear NaN and infinity from the cache.
 
         Attention reads whole blocks and weights other sequences' entries by 0, but 0 times NaN is
-        NaN. Finite entries stay: they may belong to a parked candidate, whose logits were finite
-        when it was parked.
+        NaN.
         """
         if not self._check.has_finite_logits():
             for cache in self._caches:

@@ -222,7 +222,7 @@ def engine_arguments(
         "dtype": str(dtype).removeprefix("torch."),
         "seed": 0,
         "max_model_len": _longest(checkpoint, settings),
-        "max_num_seqs": sizes.decoded if sizes.share is None else sizes.sequences,
+        "max_num_seqs": sizes.sequences,
         "max_num_batched_tokens": sizes.step_tokens,
         "tensor_parallel_size": settings.tensor_parallel_size,
         "enable_prefix_caching": False,
@@ -242,7 +242,7 @@ def engine_arguments(
         return arguments | {"enforce_eager": True}
     schedule = draft_schedule(parameters) if drafts else NO_DRAFTS
     return arguments | {
-        "cudagraph_capture_sizes": graph_sizes(schedule, sizes.decoded),
+        "cudagraph_capture_sizes": graph_sizes(schedule, sizes.sequences),
         "distributed_executor_backend": "mp"
         if settings.worker_process or settings.tensor_parallel_size > 1
         else "uni",

@@ -76,7 +76,7 @@ class ReportBatches:
 
 
 SERVICE = "modnorm.v1.JobService"
-MAX_LEASES = 128
+MAX_LEASES = 8
 """Most leases in a heartbeat: about twice the number that a worker can hold."""
 MAX_ANSWERS = 1_000_000
 MAX_UNFIT = 1_000
@@ -158,9 +158,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                     f"the number of answers must be between 0 and {MAX_ANSWERS}",
                     field="leases.answers_done",
                 )
-            beats.append(
-                Heartbeat(one.lease.job_id, one.lease.token, one.answers_done, one.parked)
-            )
+            beats.append(Heartbeat(one.lease.job_id, one.lease.token, one.answers_done, one.waits))
         states = await asyncio.to_thread(self._jobs.heartbeat, beats)
         response = HeartbeatResponse()
         for one, state in zip(request.leases, states, strict=True):

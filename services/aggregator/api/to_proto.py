@@ -115,7 +115,6 @@ def _specified(spec_json: str) -> evaluation_pb2.Job:
         task=spec.task.name,
         declaration=spec.task.declaration,
         engine=common_pb2.EngineSpec(**spec.engine.model_dump(exclude_none=True)),
-        may_stop=spec.population.statistics == "experts" and spec.iterative is None,
     )
 
 

@@ -204,8 +204,8 @@ class JobStore:
     def reap(self, job_id: str) -> Change | None:
         """End the expired lease of a job, whose attempt has failed.
 
-        A parked job cannot have ended its worker, so it keeps its attempts. If a wrong clock set a
-        deadline too far in the future, the deadline is moved to one lease from now.
+        A job that waits cannot have ended its worker, so it keeps its attempts. If a wrong clock
+        set a deadline too far in the future, the deadline is moved to one lease from now.
         """
         with self._database.write() as session:
             job, experiment = lock_job(session, job_id)
@@ -215,7 +215,7 @@ class JobStore:
                     job.lease_deadline = now + self.lease_seconds
                 return None
             reason = f"worker {job.worker!r} was silent for {self.lease_seconds:g} s"
-            kind = FailureKind.RELEASED if job.parked else FailureKind.INFRASTRUCTURE
+            kind = FailureKind.RELEASED if job.waits else FailureKind.INFRASTRUCTURE
             change = _end_attempt(session, experiment, job, kind, reason, self._clock())
             return replace(change, kind=kind)
 

@@ -43,8 +43,8 @@ class Heartbeat:
     job_id: str
     token: int
     answers_done: int
-    parked: bool = False
-    """Whether the job is parked, not at the engine."""
+    waits: bool = False
+    """Whether the job waits for the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def lease(claim: Claim, worker: str, deadline: float) -> None:
     """Lease a locked job under a new fencing token."""
     job = claim.job
     job.state, job.token, job.worker = JobState.LEASED, job.token + 1, worker
-    job.lease_deadline, job.answers_done, job.parked = deadline, 0, False
+    job.lease_deadline, job.answers_done, job.waits = deadline, 0, False
     job.skipped = pack_rows(claim.skipped) if claim.skipped else None
 
 
@@ -177,7 +177,7 @@ def extend_leases(
         else:
             if job.id in held:
                 job.lease_deadline = deadline
-                job.answers_done, job.parked = beat.answers_done, beat.parked
+                job.answers_done, job.waits = beat.answers_done, beat.waits
             selects = job.split is Split.SELECTION and job.candidate != BASE_INDEX
             threshold = early_stop.cached_threshold(job.experiment_id, job.candidate)
             states.append(LeaseState(threshold=threshold if selects else None))

@@ -326,8 +326,8 @@ class Job(SQLModel, table=True):
     worker: str = Field(default="", sa_type=Text)
     lease_deadline: float | None = None
     answers_done: int = 0
-    parked: bool = False
-    """Whether the job was parked at the last heartbeat."""
+    waits: bool = False
+    """Whether the job waited for the engine at the last heartbeat."""
     correct: int = 0
     """Number of stored answers with a correct vote."""
     valid: int = 0

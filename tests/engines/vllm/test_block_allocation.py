@@ -31,7 +31,7 @@ Plan = list[object]
 def test_steps_are_planned_as_in_vllm(
     float32: Checkpoint, as_on_gpu: Callable[[], AbstractContextManager[None]], blocks: int
 ) -> None:
-    settings = EngineSettings(max_model_len=192, max_num_seqs=4, max_parked_seqs=0)
+    settings = EngineSettings(max_model_len=192, max_num_seqs=4)
     planned, asked, said = [], [], []
     for without in (frozenset(), frozenset({BLOCK_ALLOCATION.name})):
         arguments = {"block_size": 32, "num_gpu_blocks_override": blocks}

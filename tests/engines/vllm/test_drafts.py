@@ -88,21 +88,6 @@ def test_answers_are_equal_and_take_fewer_steps(
     assert max(steps[1:]) < longest
 
 
-def test_room_includes_the_drafts_of_steps_in_flight(
-    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    core = engine._engine.engine_core.engine_core
-    cache = core.scheduler.kv_cache_manager
-    (manager,) = cache.coordinator.single_type_managers
-    drafts = engine._engine.vllm_config.speculative_config.num_speculative_tokens
-    whole = 2 * manager.block_size
-    monkeypatch.setattr(cache.block_pool, "get_num_free_blocks", lambda: 2)
-    assert not engine.has_room([[1]], GenerationLimits(whole - 1))
-    in_flight = drafts * max(1, core.batch_queue_size)
-    assert not engine.has_room([[1]], GenerationLimits(whole - in_flight))
-    assert engine.has_room([[1]], GenerationLimits(whole - in_flight - 1))
-
-
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_wrong_drafts_change_no_answer(

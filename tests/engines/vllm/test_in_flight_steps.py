@@ -112,7 +112,7 @@ def test_answers_are_the_same_if_the_cache_is_too_small(
     """Sequences are preempted with steps in flight, and restarted."""
     said, preempted = [], []
     for blocks in (64, 9):
-        settings = EngineSettings(max_model_len=128, max_num_seqs=6, max_parked_seqs=0)
+        settings = EngineSettings(max_model_len=128, max_num_seqs=6)
         overrides = Overrides({"block_size": 32, "num_gpu_blocks_override": blocks})
         with as_on_gpu():
             engine = VllmEngine(float32, settings, overrides=overrides)

@@ -38,7 +38,7 @@ def test_both_copies_the_noise_and_the_cache_stay_within_the_share():
 
 
 @pytest.mark.parametrize(
-    ("total", "settings", "decoded", "step_tokens"),
+    ("total", "settings", "sequences", "step_tokens"),
     [
         (80, {}, 1024, 8192),
         (80, {"drafts": Drafts.POPULATION}, 1024, 4096),
@@ -46,18 +46,18 @@ def test_both_copies_the_noise_and_the_cache_stay_within_the_share():
         (24, {}, 256, 8192),
         (24, {"drafts": Drafts.POPULATION}, 256, 2048),
         (80, {"max_num_seqs": 64}, 64, 8192),
-        (80, {"max_num_seqs": 4096, "max_parked_seqs": 8}, 4096, 8192),
+        (80, {"max_num_seqs": 4096}, 4096, 8192),
         (80, {"windows": True}, 1024, 2048),
         (80, {"windows": True, "max_num_seqs": 1025}, 1025, 2049),
         (80, {"max_model_len": 512, "gpu_memory_utilization": 0.3}, 768, 8192),
     ],
 )
 def test_sequences_follow_memory_unless_the_settings_name_them(
-    total, settings, decoded, step_tokens
+    total, settings, sequences, step_tokens
 ):
     chosen = sizes(total * GIB, **settings)
 
-    assert (chosen.decoded, chosen.step_tokens) == (decoded, step_tokens)
+    assert (chosen.sequences, chosen.step_tokens) == (sequences, step_tokens)
     assert chosen == sizes(total * GIB, **settings)
 
 

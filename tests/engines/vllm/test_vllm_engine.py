@@ -154,54 +154,6 @@ def test_nan_of_a_faulty_base_does_not_reach_a_candidate(
         assert answers(engine, prompts) == expected
 
 
-def test_a_candidate_with_nan_does_not_change_parked_ones(
-    engine: VllmEngine,
-    scale_map: ScaleMap,
-    prompts: Prompts,
-    draw: Draw,
-    model: torch.nn.Module,
-    answers: Answers,
-) -> None:
-    candidate, steps = draw(scale_map, 1), iter(range(1000))
-    with engine.candidate(candidate, scale_map):
-        expected = answers(engine, prompts)
-    weight = model.get_parameter("model.layers.0.input_layernorm.weight").data
-
-    def park() -> None:
-        if next(steps) == 5:
-            with engine.parked(), engine.candidate(draw(scale_map, 2), scale_map):
-                weight[0] = float("nan")
-                with pytest.raises(CandidateError, match="not finite"):
-                    answers(engine, prompts)
-
-    with engine.candidate(candidate, scale_map):
-        said = {one.index: one.text for one in engine.generate(prompts, LIMITS, poll=park)}
-    assert said == expected
-
-
-def test_a_candidate_with_nan_is_not_parked(
-    engine: VllmEngine,
-    scale_map: ScaleMap,
-    prompts: Prompts,
-    draw: Draw,
-    model: torch.nn.Module,
-    answers: Answers,
-) -> None:
-    before, steps = answers(engine, prompts), iter(range(1000))
-    weight = model.get_parameter("model.layers.0.input_layernorm.weight").data
-
-    def park() -> None:
-        if next(steps) == 3:
-            with engine.parked():
-                pytest.fail("it was parked")
-
-    with engine.candidate(draw(scale_map, 2), scale_map):
-        weight[0] = float("nan")
-        with pytest.raises(CandidateError, match="not finite"):
-            list(engine.generate(prompts, LIMITS, poll=park))
-    assert answers(engine, prompts) == before
-
-
 def test_one_request_at_a_time(
     engine: VllmEngine, scale_map: ScaleMap, prompts: Prompts, draw: Draw, answers: Answers
 ) -> None:

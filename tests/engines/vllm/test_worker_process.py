@@ -92,32 +92,6 @@ def test_a_late_failure_of_the_start_leaves_no_worker(start: Callable[..., VllmE
     assert set(active_children()) <= before
 
 
-@pytest.mark.usefixtures("optimised")
-def test_candidates_are_parked_with_three_steps_in_flight(
-    engine: VllmEngine, scale_map: ScaleMap, draw: Callable[..., Descriptor]
-) -> None:
-    def answers(seed: int, poll: Callable[[], None] | None = None) -> dict[int, str]:
-        with engine.candidate(draw(scale_map, seed), scale_map):
-            ended = engine.generate(PROMPTS, GenerationLimits(40), poll=poll)
-            return {one.index: one.text for one in ended}
-
-    under_way: list[int] = []
-    others: list[dict[int, str]] = []
-    queue = engine._engine.engine_core.engine_core.batch_queue
-
-    def rest() -> None:
-        under_way.append(len(queue))
-        if len(under_way) in (2, 3, 9):
-            with engine.parked():
-                others.append(answers(2))
-
-    alone = answers(1), answers(2)
-    assert alone[0] != alone[1]
-    assert answers(1, rest) == alone[0]
-    assert others == [alone[1]] * 3
-    assert max(under_way) == 2  # and the next is scheduled before the first is waited for
-
-
 def worker_of(engine: VllmEngine) -> BaseProcess:
     process: BaseProcess = engine._engine.model_executor.workers[0].proc
     return process

@@ -206,9 +206,9 @@ class World:
     def pending(self, experiment_id: str) -> list[str]:
         return self.jobs.pending(experiment_id)
 
-    def beat(self, claim: Claim, answers_done: int = 3, *, parked: bool = False) -> LeaseState:
+    def beat(self, claim: Claim, answers_done: int = 3, *, waits: bool = False) -> LeaseState:
         """Send a heartbeat of a claimed job; return the state of its lease."""
-        beat = Heartbeat(claim.job.id, claim.job.token, answers_done, parked=parked)
+        beat = Heartbeat(claim.job.id, claim.job.token, answers_done, waits=waits)
         (state,) = self.jobs.heartbeat([beat])
         return state
 

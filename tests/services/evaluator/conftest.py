@@ -230,12 +230,9 @@ def make_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRu
         sandbox: Runner | None = None,
         metrics: EvaluatorMetrics | None = None,
         watchdog: Watchdog | None = None,
-        parked_limit: int = 0,
     ) -> JobRunner:
         scorer = JobScorer(client, loading, watchdog=watchdog, sandbox=sandbox, metrics=metrics)
-        made.append(
-            JobRunner(client, shutdown, scorer, heartbeat_seconds=0.05, parked_limit=parked_limit)
-        )
+        made.append(JobRunner(client, shutdown, scorer, heartbeat_seconds=0.05))
         return made[-1]
 
     yield make

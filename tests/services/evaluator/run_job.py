@@ -14,7 +14,6 @@ def begin_job(runner: JobRunner, job_id: str) -> None:
 
 
 def run_job(runner: JobRunner, job_id: str) -> None:
-    """Begin a job, then finish parked jobs and the last report."""
+    """Begin a job, then finish its report."""
     begin_job(runner, job_id)
-    runner.finish_parked()
     runner._background.wait()

@@ -1,4 +1,4 @@
-"""The engine thread: new jobs go first, and parked jobs continue when it is idle."""
+"""The engine thread: the one that uses the engine."""
 
 import contextvars
 import threading
@@ -24,21 +24,16 @@ NAME = contextvars.ContextVar("NAME", default="")
 
 
 class Jobs:
-    """Parks each job that begins, unless its name says how it fails."""
+    """Notes each job that begins; its name says how it fails."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
         self.passed_on: list[str] = []
         self.threads: set[int] = set()
-        self.parked = 0
         self.all_finished = threading.Event()
         self.may_continue = threading.Event()
         self.may_continue.set()
         self.continues = threading.Event()
-
-    @property
-    def has_parked(self) -> bool:
-        return self.parked > 0
 
     def begin(self, job: ClaimedJob) -> None:
         job_id = job.job.lease.job_id
@@ -50,8 +45,6 @@ class Jobs:
             assert job.lease.on_tail
             job.lease.on_tail()
             assert self.may_continue.wait(SECONDS)
-            return
-        self.parked += 1
 
     def warm(self, message: messages.Job) -> None:
         self.continues.set()
@@ -59,15 +52,6 @@ class Jobs:
 
     def pass_on(self, job: ClaimedJob, reason: str) -> None:
         self.passed_on.append(job.job.lease.job_id)
-
-    def continue_parked(self) -> None:
-        self.threads.add(threading.get_ident())
-        self.continues.set()
-        assert self.may_continue.wait(SECONDS)
-        self.parked -= 1
-        self.done.append("parked")
-        if not self.parked:
-            self.all_finished.set()
 
     def close(self) -> None:
         self.threads.add(threading.get_ident())
@@ -99,26 +83,11 @@ def engine(jobs: Jobs, shutdown: Shutdown) -> Iterator[EngineThread]:
     engine.close()
 
 
-def test_new_jobs_go_first_and_parked_jobs_continue_when_idle(
-    engine: EngineThread, jobs: Jobs
-) -> None:
-    jobs.may_continue.clear()
+def test_one_thread_begins_and_closes(engine: EngineThread, jobs: Jobs) -> None:
     assert engine.begin(job("a"))
-    assert jobs.continues.wait(SECONDS)
-    with ThreadPoolExecutor(1) as caller:
-        second = caller.submit(engine.begin, job("b"))
-        jobs.may_continue.set()
-        assert second.result(SECONDS)
-    assert jobs.done[:3] == ["a", "parked", "b"]
-    jobs.all_finished.clear()
-    assert jobs.parked == 0 or jobs.all_finished.wait(SECONDS)
-
-
-def test_one_thread_begins_continues_and_closes(engine: EngineThread, jobs: Jobs) -> None:
-    assert engine.begin(job("a"))
-    assert jobs.all_finished.wait(SECONDS)
+    assert engine.begin(job("b"))
     engine.close()
-    assert jobs.done == ["a", "parked", "closed"]
+    assert jobs.done == ["a", "b", "closed"]
     assert len(jobs.threads) == 1
     assert threading.get_ident() not in jobs.threads
 
@@ -136,22 +105,6 @@ def test_a_failure_is_raised_to_the_caller_and_the_next_job_begins(
     with pytest.raises(ValueError, match="broken"):
         engine.begin(job("broken"))
     assert engine.begin(job("a"))
-
-
-def test_a_parked_job_that_fails_does_not_end_the_thread(
-    engine: EngineThread, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failed = threading.Event()
-
-    def fail() -> None:
-        jobs.parked = 0
-        failed.set()
-        raise SystemExit
-
-    monkeypatch.setattr(jobs, "continue_parked", fail)
-    assert engine.begin(job("a"))
-    assert failed.wait(SECONDS)
-    assert engine.begin(job("b"))
 
 
 def test_no_job_begins_once_the_worker_stops(

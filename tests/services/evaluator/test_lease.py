@@ -112,7 +112,7 @@ def test_a_lease_outlasts_the_longest_load_that_the_watchdog_allows(stall_second
 def test_heartbeats_arrive_in_order(
     client, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job continues while a heartbeat that marks it as parked is in flight."""
+    """The job begins while a heartbeat that marks it as waiting is in flight."""
     composed, overtaken, send = threading.Event(), threading.Event(), client.heartbeat
 
     def late(calls: Sequence[messages.LeaseProgress]) -> object:
@@ -126,19 +126,19 @@ def test_heartbeats_arrive_in_order(
 
     monkeypatch.setattr(client, "heartbeat", late)
     with CandidateLease(Heartbeats(client, 0.02), lease(), shutdown) as held:
-        with held.parked():
-            assert composed.wait(HANG_SECONDS)
+        held.waits()
+        assert composed.wait(HANG_SECONDS)
+        held.begins()
         until(lambda: len(aggregator.heartbeats) > 1)
-        assert [beat.parked for beat in aggregator.heartbeats[:2]] == [True, False]
+        assert [beat.waits for beat in aggregator.heartbeats[:2]] == [True, False]
 
 
-def test_parking_is_reported_at_once(client, shutdown, aggregator) -> None:
-    """The next job may crash the worker long before a heartbeat is due."""
+def test_a_begin_is_reported_at_once(client, shutdown, aggregator) -> None:
+    """The job may crash the worker long before a heartbeat is due."""
     with CandidateLease(Heartbeats(client, 3600.0), lease(seconds=10_800), shutdown) as held:
-        with held.parked():
-            until(lambda: aggregator.heartbeats)
-        until(lambda: len(aggregator.heartbeats) > 1)
-        assert [beat.parked for beat in aggregator.heartbeats] == [True, False]
+        held.begins()
+        until(lambda: aggregator.heartbeats)
+        assert [beat.waits for beat in aggregator.heartbeats] == [False]
 
 
 def test_a_defect_costs_no_lease(

@@ -14,7 +14,6 @@ from modnorm.engines.vllm.internals.interfaces import INTERFACES
 from modnorm.engines.vllm.internals.layers import LAYERS, LINEAR_WEIGHTS
 from modnorm.engines.vllm.internals.logit_check import LOGITS
 from modnorm.engines.vllm.internals.message_queues import QUEUE_CONTEXTS, QUEUE_WAITS
-from modnorm.engines.vllm.internals.parking import SCHEDULE
 from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage
 from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING
 from modnorm.engines.vllm.internals.worker_errors import WORKER_ERRORS
@@ -23,7 +22,6 @@ REGISTER: Sequence[RegisterEntry] = (
     IN_FLIGHT_STEPS,
     BLOCK_ALLOCATION,
     OUTPUT_GATHERING,
-    SCHEDULE,
     LAYERS,
     LOGITS,
     LINEAR_WEIGHTS,

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vllm import RequestOutput
@@ -16,17 +15,6 @@ if TYPE_CHECKING:
 _OUTPUT = "vllm.v1.engine:EngineCoreOutput"
 
 
-@dataclass
-class Outputs:
-    """Outputs that the caller has not received."""
-
-    tokens: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Tokens of unfinished requests."""
-    finished: list[RequestOutput] = field(default_factory=list)
-    on_tokens: Callable[[str, Sequence[int]], None] | None = None
-    """Gets the name of a request and its new tokens, if tokens are gathered."""
-
-
 class Stepper:
     """Runs steps and returns the requests that finish in them.
 
@@ -37,44 +25,32 @@ class Stepper:
     def __init__(self, engine: LLMEngine, *, gather: bool) -> None:
         self._engine = engine
         self._gather = gather
-        self._pending = Outputs()
+        self._tokens: defaultdict[str, list[int]] = defaultdict(list)
+        """Gathered tokens of unfinished requests."""
+        self._on_tokens: Callable[[str, Sequence[int]], None] | None = None
 
     def step(self) -> list[RequestOutput]:
         """Run the model once; return the requests that have finished."""
-        if self._pending.finished:
-            pending, self._pending.finished = self._pending.finished, []
-            return pending
         if not self._gather:
             return [output for output in self._engine.step() if output.finished]
         finished = []
         for output in self._engine.engine_core.get_output().outputs:
-            tokens = self._pending.tokens[output.request_id]
-            tokens += output.new_token_ids
-            if self._pending.on_tokens and output.new_token_ids:
-                self._pending.on_tokens(output.request_id, output.new_token_ids)
+            self._tokens[output.request_id] += output.new_token_ids
+            if self._on_tokens and output.new_token_ids:
+                self._on_tokens(output.request_id, output.new_token_ids)
             if output.finish_reason is not None:
-                output.new_token_ids = self._pending.tokens.pop(output.request_id)
+                output.new_token_ids = self._tokens.pop(output.request_id)
                 finished.append(output)
         return _processed(self._engine, finished) if finished else []
 
     def pass_tokens(self, on_tokens: Callable[[str, Sequence[int]], None]) -> None:
-        """Call a function with the new tokens of requests until `forget`."""
-        self._pending.on_tokens = on_tokens
+        """Call a function with the name of a request and its new tokens, until `forget`."""
+        self._on_tokens = on_tokens
 
     def forget(self) -> Mapping[str, Sequence[int]]:
         """Return and drop the tokens of aborted requests, by vLLM's request id."""
-        dropped, self._pending = self._pending, Outputs()
-        return dropped.tokens
-
-    def suspend(self, finished: list[RequestOutput]) -> Outputs:
-        """Return all outputs and start empty for other requests."""
-        pending, self._pending = self._pending, Outputs()
-        pending.finished += finished
-        return pending
-
-    def resume(self, pending: Outputs) -> None:
-        """Continue with suspended outputs."""
-        self._pending = pending
+        dropped, self._tokens, self._on_tokens = self._tokens, defaultdict(list), None
+        return dropped
 
 
 def _processed(engine: LLMEngine, outputs: "list[EngineCoreOutput]") -> list[RequestOutput]:

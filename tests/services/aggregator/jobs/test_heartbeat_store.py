@@ -38,17 +38,17 @@ def test_a_lease_expires_although_the_clock_was_set_back(world):
     assert world.stores.jobs.reap(claim.job.id).pending
 
 
-def test_an_expired_lease_costs_a_parked_job_no_attempt(world):
+def test_an_expired_lease_costs_a_waiting_job_no_attempt(world):
     created = world.select(failures={"max_attempts": 1})
     job = world.job_of(created, 0)
-    for parked in (True, False):
+    for waits in (True, False):
         claim = world.claim(job.id)
-        world.beat(claim, parked=True)
-        if not parked:
+        world.beat(claim, waits=True)
+        if not waits:
             world.beat(claim)
         world.now += 61
-        assert world.stores.jobs.reap(job.id).pending == parked
-        assert world.job_of(created, 0).attempts == (0 if parked else 1)
+        assert world.stores.jobs.reap(job.id).pending == waits
+        assert world.job_of(created, 0).attempts == (0 if waits else 1)
 
 
 def test_leases_of_one_call_are_judged_separately(world):
@@ -61,7 +61,7 @@ def test_leases_of_one_call_are_judged_separately(world):
     world.claim(lost.job.id, "another")
     world.stores.jobs.report(world.report_of(done))
     world.now += 59
-    beats = [Heartbeat(one.job.id, 1, 3, parked=True) for one in (lost, *held, gone, done)]
+    beats = [Heartbeat(one.job.id, 1, 3, waits=True) for one in (lost, *held, gone, done)]
     states = world.stores.jobs.heartbeat([*beats, Heartbeat("nobody's", 1, 0)])
     assert [bool(one.lost) for one in states] == [True, *[False] * (len(held) + 1), True, True]
     assert [one.cancel for one in states] == [False] * (len(held) + 1) + [True, False, False]
