@@ -88,5 +88,5 @@ def test_a_run_and_its_ensembles_are_tables(finished):
     ]
     assert winners == [ensemble.vote(row).answer for row in range(8)]
     assert len(run.votes(row=3).to_pandas()) == 4
-    for shown in (run, ensemble, ensemble.votes, run.candidates):
+    for shown in (run, ensemble.votes, run.candidates):
         assert shown._repr_html_().startswith("<")
