@@ -1,16 +1,16 @@
-"""Judges real rows with every scorer: references should count, changed answers should not.
+"""Checks scorers on real rows: references must count, changed answers must not.
 
     python -m verification.references FOLDER [--task NAME ...] [--threads 2] [--explain]
 
 FOLDER holds `TASK/*.jsonl` (or .json, .parquet, .csv) with the data sets' own columns. Prints a
-table; `--explain` prints each exception. Known exceptions are in docs/scorers.md and
-docs/measurements.md: the published scorers compare text and numbers, and some changed answers are
-right (`-0`, another expression of the same value, another unit).
+table and the reasons of exceptions; `--explain` prints each exception. The exit code is 1 if an
+exception has no reason, or if a reason is no longer needed.
 """
 
 import argparse
 import sys
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,10 +20,15 @@ from modnorm.sandbox import Sandbox
 from modnorm.tasks import Judgement, Task, get_task
 from modnorm.tasks.registry import runs_programs, scorer_names
 from modnorm.tasks.row_files import SUFFIXES, RawRow, read_file
+from verification.references.explanations import EXPLANATIONS, Explanation
 from verification.references.statements import Statement, state, tasks
 
 UNLICENSED = "rocstories"
 """The task whose rows may be missing, since they lack an open licence."""
+HEAD = (
+    "| scorer | statement | answers | count as right | must | explained | unexplained |\n"
+    "|---|---|---:|---:|---:|---:|---:|"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,8 @@ class Result:
 
     statement: Statement
     judgement: Judgement
+    reason: Explanation | None
+    """Why its score differs from the expected one; None if it does not or nobody knows."""
 
     @property
     def counts(self) -> bool:
@@ -39,13 +46,15 @@ class Result:
         signs = (self.judgement.correct, self.judgement.reward >= 1)
         return all(signs) if self.statement.wording.right else any(signs)
 
-    def __str__(self) -> str:
-        statement, judgement = self.statement, self.judgement
-        said, truth = (text[:100] for text in (statement.wording.answer, statement.truth))
-        return (
-            f"{statement.place} (id {statement.row_id}), {statement.wording.name}: {said!r} for "
-            f"{truth!r}: reward {judgement.reward:g}, correct {judgement.correct}"
-        )
+    @property
+    def excepted(self) -> bool:
+        """Whether its score differs from the expected one."""
+        return self.counts != self.statement.wording.right
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether it differs without a reason."""
+        return self.excepted and self.reason is None
 
 
 def read_rows(folder: Path) -> list[RawRow]:
@@ -59,60 +68,111 @@ def read_rows(folder: Path) -> list[RawRow]:
 
 
 def check(task: Task, rows: Sequence[RawRow], threads: int) -> list[Result]:
-    """Judge all statements of a task's rows in order, several programs concurrently."""
+    """Judge all statements of a task's rows, references first; print the speed."""
+    statements, results = list(state(task.name, rows)), list[Result]()
+    for right, kind in ((True, "references"), (False, "wrong answers")):
+        chosen = [each for each in statements if each.wording.right == right]
+        began = time.perf_counter()
+        results += _judge_all(task, chosen, threads)
+        seconds = time.perf_counter() - began
+        rate = f"{len(chosen) / seconds:,.0f} a second"
+        print(f"{task.scorer}: {len(chosen):,} {kind} in {seconds:.1f} s, {rate}", flush=True)
+    return results
 
-    def judge(statement: Statement) -> Result:
-        row = task.parse(statement.raw)
-        return Result(statement, task.judge(row, statement.wording.completion))
 
-    statements = state(task.name, rows)
+def _judge_all(task: Task, statements: Sequence[Statement], threads: int) -> list[Result]:
+    """Judge statements in order, several programs concurrently."""
     if not runs_programs(task.name):
-        return list(map(judge, statements))
+        return [_result(task, each) for each in statements]
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(judge, statements))
+        return list(pool.map(lambda each: _result(task, each), statements))
 
 
-def table(scorer: str, results: Sequence[Result]) -> Iterator[str]:
-    """Yield the lines of a scorer by wording, references first."""
+def _result(task: Task, statement: Statement) -> Result:
+    judgement = task.judge(task.parse(statement.raw), statement.wording.completion)
+    result = Result(statement, judgement, None)
+    if not result.excepted:
+        return result
+    reasons = (each for each in EXPLANATIONS if each.explains(task.name, task.scorer, statement))
+    return Result(statement, judgement, next(reasons, None))
+
+
+def _lines(scorer: str, results: Sequence[Result]) -> Iterator[str]:
     wordings: dict[tuple[str, bool], list[Result]] = defaultdict(list)
     for result in results:
-        wordings[result.statement.wording.name, result.statement.wording.right].append(result)
+        wording = result.statement.wording
+        wordings[wording.name, wording.right].append(result)
     for (name, right), group in sorted(wordings.items(), key=lambda item: not item[0][1]):
-        counted = sum(result.counts for result in group)
         must = len(group) if right else 0
-        yield f"| `{scorer}` | {name} | {len(group):,} | {counted:,} | {must:,} |"
+        excepted = sum(result.excepted for result in group)
+        unexplained = sum(result.unexplained for result in group)
+        counted = sum(result.counts for result in group)
+        yield (
+            f"| `{scorer}` | {name} | {len(group):,} | {counted:,} | {must:,} "
+            f"| {excepted - unexplained:,} | {unexplained:,} |"
+        )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Judge with all scorers of the requested tasks and print; return 1 if rows are missing."""
+def _reasons(scorer: str, results: Sequence[Result], *, every: bool) -> Iterator[str]:
+    used = Counter(result.reason for result in results if result.reason is not None)
+    for explanation, count in used.items():
+        yield f"{scorer}: {count:,} times: {explanation.reason}"
+    for result in results:
+        if every and result.excepted:
+            yield f"{scorer}: {_show(result)}"
+
+
+def _show(result: Result) -> str:
+    statement, judgement = result.statement, result.judgement
+    reason = "NO REASON" if result.reason is None else result.reason.reason
+    said, truth = (text[:100] for text in (statement.wording.answer, statement.truth))
+    return (
+        f"{statement.place} (id {statement.row_id}), {statement.wording.name}: {said!r} for "
+        f"{truth!r}: reward {judgement.reward:g}, correct {judgement.correct}: {reason}"
+    )
+
+
+def _stale(task: Task, results: Sequence[Result]) -> Iterator[str]:
+    """Yield unneeded explanations: reasons without a case, and listed rows without one."""
+    present = {result.statement.row_id for result in results}
+    for explanation in EXPLANATIONS:
+        if explanation.concerns(task.name, task.scorer):
+            rows = {each.statement.row_id for each in results if each.reason is explanation}
+            if not rows:
+                yield f"{task.scorer}: no longer needed: {explanation.reason}"
+            for row in sorted(((explanation.rows or rows) & present) - rows):
+                yield f"{task.scorer}: row {row} is no longer one: {explanation.reason}"
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m verification.references")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--task", choices=tasks(), nargs="+", default=tasks())
     parser.add_argument("--threads", type=int, default=2, help="programs to run concurrently")
     parser.add_argument("--explain", action="store_true", help="print every exception")
-    options = parser.parse_args(arguments)
-    lines = [
-        "| scorer | statement | answers | count as right | must |",
-        "|---|---|---:|---:|---:|",
-    ]
-    missing = 0
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check all scorers of the requested tasks and print; return the exit code."""
+    options = _parse(arguments)
+    table, faults = [HEAD], list[str]()
     with Sandbox() as sandbox:
         for name in options.task:
             rows = read_rows(options.folder / name)
-            if not rows:
-                print(f"{options.folder / name} has no rows", file=sys.stderr)
-                missing += name != UNLICENSED
+            if not rows and name == UNLICENSED:
+                table.append(f"| `{name}` | no rows in the folder | | | | | |")
+            elif not rows:
+                faults.append(f"{options.folder / name} has no rows")
             for scorer in scorer_names(name) if rows else ():
                 task = get_task(name, scorer=scorer, sandbox=sandbox)
                 results = check(task, rows, options.threads)
-                if options.explain:
-                    excepted = (
-                        one for one in results if one.counts != one.statement.wording.right
-                    )
-                    print(*(f"{task.scorer}: {one}" for one in excepted), sep="\n")
-                lines += table(scorer, results)
-    print(*lines, sep="\n")
-    return int(missing > 0)
+                print(*_reasons(scorer, results, every=options.explain), sep="\n")
+                table += _lines(scorer, results)
+                faults += [*_stale(task, results)]
+                faults += [_show(result) for result in results if result.unexplained]
+    print(*table, "", *faults or ["Everything is explained."], sep="\n")
+    return int(bool(faults))
 
 
 if __name__ == "__main__":
