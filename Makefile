@@ -116,15 +116,13 @@ test-vllm-processes: setup-vllm  # engines that are, or need, processes of their
 	$(TEST_VLLM) $(PROCESSES)
 
 test-vllm-shared: setup-vllm  # what it shares with other engines
-	$(TEST_VLLM) tests/engines/test_conformance.py tests/engines/test_parking.py \
-		tests/engines/test_layouts.py
+	$(TEST_VLLM) tests/engines/test_conformance.py tests/engines/test_layouts.py
 
 test-vllm-own: setup-vllm  # the rest
 	$(TEST_VLLM) tests/engines/vllm $(addprefix --ignore=,$(PROCESSES))
 
 test-vllm-plain: setup-vllm  ## Run the engine tests with every optimisation of vLLM's internals off
-	MODNORM_TEST_PLAIN_VLLM=1 $(TEST_VLLM) tests/engines/test_conformance.py \
-		tests/engines/test_parking.py tests/engines/vllm
+	MODNORM_TEST_PLAIN_VLLM=1 $(TEST_VLLM) tests/engines/test_conformance.py tests/engines/vllm
 
 lint: setup-dev  ## Check style
 	$(BIN)/ruff check .
