@@ -40,7 +40,7 @@ _STATE = "state"
 _FILES = frozenset(
     {
         *(SPEC, RESULTS, DISTILLATION, ANSWERS, VOTES, DESCRIPTORS, SCALE_MAP, PROFILE, LINEAGE),
-        *(CANDIDATES, TIMINGS, REPORT, ".lock", "inputs.json", "distil.log"),
+        *(CANDIDATES, TIMINGS, REPORT, PREDICTIONS, ".lock", "inputs.json", "distil.log"),
     }
 )
 _FOLDERS = frozenset({"plots", "rows", "rounds", _STATE})

@@ -161,13 +161,14 @@ def _show_stored(
 ) -> None:
     """Show an experiment; write its files if a directory is named."""
     from modnorm.client.calls import get_experiment
+    from modnorm.client.export import save_run_to
 
     with connect(server) as client:
         experiment = client.call(get_experiment(experiment_id))
         if out is not None:
-            client.download(experiment_id, out)
+            save_run_to(client, experiment_id, out)
         _show_experiment(client, experiment, as_json=as_json, place=out)
-    if out is not None:
+    if out is not None and (out / "report.html").is_file():
         say(f"report: {out / 'report.html'}")
 
 

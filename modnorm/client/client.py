@@ -11,7 +11,6 @@ from modnorm.client.calls import (
     create_experiment,
     get_experiment,
     list_experiments,
-    list_run_files,
 )
 from modnorm.client.connection import Connection
 from modnorm.client.experiments import (
@@ -23,7 +22,6 @@ from modnorm.client.experiments import (
     summary_from_message,
 )
 from modnorm.client.predicting import predict_in_lab, questions_of
-from modnorm.client.rundir import RunDirectory, hold
 from modnorm.client.watch import watch_messages
 from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
 from modnorm.spec import ExperimentSpec
@@ -130,13 +128,8 @@ class Client(Connection):
             ConflictError: the directory holds something else, or another process works in it.
         """
         from modnorm.analysis.run import load_run  # noqa: PLC0415 - loads pandas
-        from modnorm.client.export import save_run  # noqa: PLC0415 - loads pandas
+        from modnorm.client.export import save_run_to  # noqa: PLC0415 - loads pandas
 
-        place = RunDirectory(require_path(directory, "directory"))
-        self.call(list_run_files(experiment_id))  # refuses one without results
-        spec = self.get(experiment_id).spec
-        with hold(place.path):
-            place.check(spec)
-            place.claim(spec)
-            save_run(self, experiment_id, place.path)
-        return load_run(place.path)
+        path = require_path(directory, "directory")
+        save_run_to(self, experiment_id, path)
+        return load_run(path)

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from modnorm.analysis.run_files import RESULTS, SPEC
-from modnorm.client.calls import get_run_file, list_run_files
+from modnorm.client.calls import get_experiment, get_run_file, list_run_files
 from modnorm.client.connection import Connection
+from modnorm.client.rundir import RunDirectory, hold
 from modnorm.client.settings import ClientSettings
 from modnorm.client.watch import Reconnection
 from modnorm.errors import ModnormError, UnavailableError
 from modnorm.files import replaced_file
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto
 
 _KEY = 16
 """Hexadecimal digits that name the content of a directory in the cache."""
@@ -26,6 +28,22 @@ def save_run(client: Connection, experiment_id: str, directory: Path) -> None:
     is, the others are whole.
     """
     _fetch(client, experiment_id, client.call(list_run_files(experiment_id)), directory)
+
+
+def save_run_to(client: Connection, experiment_id: str, directory: Path) -> None:
+    """Write the directory of a finished experiment where nothing else is.
+
+    Raises:
+        PreconditionError: the experiment has not succeeded.
+        ConflictError: the directory holds something else, or another process works in it.
+    """
+    place = RunDirectory(directory)
+    client.call(list_run_files(experiment_id))  # refuses one without results
+    spec = spec_from_proto(client.call(get_experiment(experiment_id)).spec)
+    with hold(directory):
+        place.check(spec)
+        place.claim(spec)
+        save_run(client, experiment_id, directory)
 
 
 def cached_run(client: Connection, experiment_id: str) -> Path:

@@ -80,6 +80,11 @@ def test_a_lab_predicts_what_one_local_engine_does(
         modnorm(*asked, "--out", out)
         assert out.read_text() == expected
         assert lines(list(client.predict(experiment_id, rows, ask_all=True))) == all_local
+    newest = next(iter(client.list())).id
+    kept = tmp_path / "kept"
+    shown = modnorm("show", newest, "--server", lab.server, "--out", kept)
+    assert str(kept / "predictions.jsonl") in shown.stdout
+    assert (kept / "predictions.jsonl").read_text() == all_local
     assert json.loads(all_local.splitlines()[0])["skipped"] == 0
 
 

@@ -42,14 +42,14 @@ def test_both_copies_the_noise_and_the_cache_stay_within_the_share():
     [
         (80, {}, 1024, 8192),
         (80, {"drafts": Drafts.POPULATION}, 1024, 4096),
-        (40, {}, 640, 8192),
+        (40, {}, 704, 8192),
         (24, {}, 256, 8192),
         (24, {"drafts": Drafts.POPULATION}, 256, 2048),
         (80, {"max_num_seqs": 64}, 64, 8192),
         (80, {"max_num_seqs": 4096}, 4096, 8192),
         (80, {"windows": True}, 1024, 2048),
-        (80, {"windows": True, "max_num_seqs": 1025}, 1025, 2049),
-        (80, {"max_model_len": 512, "gpu_memory_utilization": 0.3}, 768, 8192),
+        (80, {"windows": True, "max_num_seqs": 2049}, 2049, 2049),
+        (80, {"max_model_len": 512, "gpu_memory_utilization": 0.3}, 896, 8192),
     ],
 )
 def test_sequences_follow_memory_unless_the_settings_name_them(
@@ -74,4 +74,4 @@ def test_ranks_share_the_weights_and_the_cache():
     assert weight_bytes(LAYOUT, torch.bfloat16, 2) == 3_087_428_608 // 2
     one, two = sizes(40 * GIB), sizes(40 * GIB, tensor_parallel_size=2)
     assert two.cache > one.cache
-    assert two.decoded > one.decoded
+    assert two.sequences > one.sequences
