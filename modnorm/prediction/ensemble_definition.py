@@ -3,9 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from modnorm.analysis.run import Run
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -13,6 +12,9 @@ from modnorm.spec import ExperimentSpec, ModelSpec
 from modnorm.tasks import Row, Task, get_stored_task
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.task_errors import render_prompts
+
+if TYPE_CHECKING:
+    from modnorm.analysis.run import Run  # loads pandas, which engines do without
 
 _FIELD = "run"
 
@@ -85,7 +87,7 @@ class EnsembleDefinition:
 
 
 def define_ensemble(
-    run: Run, population: int | None = None, ensemble_size: int | None = None
+    run: "Run", population: int | None = None, ensemble_size: int | None = None
 ) -> EnsembleDefinition:
     """Return the definition of an ensemble of a finished run."""
     check_votes(run.spec)

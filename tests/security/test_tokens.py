@@ -138,7 +138,7 @@ def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refus
         lambda: next(iter(theirs.watch(made.id))),
         lambda: theirs.cancel(made.id),
         lambda: theirs.call(list_run_files(made.id)),
-        lambda: theirs.read(get_run_file(made.id, "results.json")),
+        lambda: next(theirs.stream(get_run_file(made.id, "results.json"))),
         lambda: next(iter(theirs.predict(made.id, [{"question": "How many?"}]))),
     ]
     for read in reads:
