@@ -231,6 +231,7 @@ class _Services(ServiceThread[str]):
             bind_address=ANY_PORT,
             broker_url=_BROKER,
             heartbeat_seconds=_HEARTBEAT_SECONDS,
+            metrics_address="",
             **self._common,
         )
         self._gpus = settings, devices
@@ -245,29 +246,41 @@ class _Services(ServiceThread[str]):
     async def _supervise(
         self, settings: SupervisorSettings, devices: Sequence[str], job: messages.Job
     ) -> None:
+        """Run evaluators until the lab stops."""
         try:
-            sandbox = SandboxServer(SandboxSettings(bind_address=ANY_PORT, **self._common))
-            target = await start_service(sandbox, self._stack)
-            settings = settings.model_copy(update={"sandbox_target": target})
-            supervisor = await asyncio.to_thread(
-                make_supervisor, settings, devices, job, self._state
-            )
-            await start_service(supervisor, self._stack)
-            await supervisor.wait()
+            async with AsyncExitStack() as stack:
+                sandbox = SandboxServer(SandboxSettings(bind_address=ANY_PORT, **self._common))
+                target = await start_service(sandbox, stack)
+                settings = settings.model_copy(update={"sandbox_target": target})
+                supervisor = await asyncio.to_thread(
+                    make_supervisor, settings, devices, job, self._state
+                )
+                stack.push_async_callback(supervisor.stop)
+                if self._stopping.is_set():
+                    return
+                await supervisor.start()
+                work = asyncio.create_task(supervisor.wait())
+                stop = asyncio.create_task(self._stopping.wait())
+                await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+                stop.cancel()
+                if work.done():
+                    work.result()
+        except EngineError as error:
+            log = self._state / LAB_LOG
+            self._break_down(EngineError(error.message, remedy=f"the reason is in {log}"))
         except ModnormError as error:
             self._break_down(error)
         except Exception as error:
             logger.exception("the evaluators do not start")
             self._break_down(EngineError(f"the evaluators do not start: {error}"))
 
-    async def _forget_evaluators(self) -> None:
-        """Cancel the start of evaluators that is not over."""
+    async def _end_evaluators(self) -> None:
+        """Wait until evaluators, or their start, have ended: they leave no daemon behind."""
         if self._supervising is not None:
-            self._supervising.cancel()
+            await self._supervising
 
     @override
     async def _start(self, stack: AsyncExitStack) -> str:
-        self._stack = stack
         common = self._common
         calibrator = build_calibrator(CalibratorSettings(bind_address=ANY_PORT, **common))
         database = URL.create("sqlite", database=str((self._state / DATABASE).resolve()))
@@ -293,5 +306,5 @@ class _Services(ServiceThread[str]):
             evaluations=EvaluationCache(common["cache_dir"]),
         )
         target = await start_service(aggregator, stack)
-        stack.push_async_callback(self._forget_evaluators)
+        stack.push_async_callback(self._end_evaluators)
         return target

@@ -21,9 +21,10 @@ _MOST_FAILURES = 5
 _STOP_SECONDS = 1.0
 """Short, since a user waits in the foreground. The lab's next start releases all leases."""
 _OTHER_LABS = (
-    "ACCEPTED_TOKENS", "BROKER_PASSWORD_FILE", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE"
+    "ACCEPTED_TOKENS", "BROKER_PASSWORD_FILE", "METRICS_ADDRESS", "TLS_CA", "TLS_CERT",
+    "TLS_CLIENT_CERTIFICATES", "TLS_KEY", "TOKEN_FILE",
 )  # fmt: skip
-"""Settings of the environment that concern connections to another lab."""
+"""Settings of the environment that concern another lab."""
 
 
 def embedded_devices() -> tuple[str, ...]:
@@ -48,22 +49,25 @@ def make_supervisor(
     return Supervisor(
         settings.model_copy(update={"gpus_per_worker": ranks}),
         devices[:whole] or devices,
-        most_engines=_most_engines(settings, job),
+        most_engines=_most_engines(settings, devices, job),
         most_failures=_MOST_FAILURES,
         stop_seconds=_STOP_SECONDS,
         environment=_environment(settings, first),
     )
 
 
-def _most_engines(settings: SupervisorSettings, job: messages.Job) -> int:
+def _most_engines(settings: SupervisorSettings, devices: Sequence[str], job: messages.Job) -> int:
     """Return how many engines of a job's model share a GPU well."""
     revision = job.model.revision if job.model.HasField("revision") else None
     folder = resolve_checkpoint(job.model.name, revision, roots=None).directory
     weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     try:
-        memory = min(gpu.total for gpu in query_gpus())
+        gpus = query_gpus()
     except UnavailableError:
         return 1
+    memory = min((gpu.total for gpu in gpus if gpu.device in devices), default=0)
+    if not memory:  # devices named by their identifiers
+        memory = min((gpu.total for gpu in gpus), default=0)
     return fitting_engines(int(memory * settings.gpu_memory_utilization), weights)
 
 

@@ -39,7 +39,7 @@ class Loading:
     share: float = EngineSettings().gpu_memory_utilization
     """Share of a GPU's memory that an engine may take."""
     lock: Path | None = None
-    """File that the workers of one GPU lock while they load: vLLM measures free memory."""
+    """File that is locked while a model loads: vLLM does not guard its folder of kernels."""
     may_make_room: bool = False
     """Whether the worker ends when a model does not fit its share."""
     load: LoadEngine = load_engine
@@ -116,10 +116,6 @@ class ModelCache:
         """The key of the loaded model."""
         return self._loaded.key if self._loaded else None
 
-    def holds(self, job: messages.Job) -> bool:
-        """Return whether the loaded engine can do a job."""
-        return self.key == self._key_of(job)
-
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
         """Return the loaded model of a job.
 
@@ -147,7 +143,6 @@ class ModelCache:
                 STAGE.enter("importing its library")
                 import_engine(job.engine.name, key.settings)
                 STAGE.enter("waiting for other engines that start")
-                # The workers of one GPU load one after the other.
                 lock = self._loading.lock
                 with locked(lock, poll) if lock else nullcontext():
                     STAGE.enter("loading the weights")

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,16 +74,16 @@ def free_devices(visible: str | None) -> tuple[str, ...]:
     """Return the devices for a run on a host that others may use; none without a GPU.
 
     These are the visible ones if the user has chosen, else the GPUs that no other program uses, or
-    the first if all are used.
+    the emptiest if all are used.
     """
-    if visible is not None:
-        return _distinct(_split(visible))
+    if visible is not None:  # CUDA ignores what follows a number that is none
+        return _distinct(tuple(takewhile(lambda name: name != "-1", _split(visible))))
     try:
-        gpus = query_gpus()
+        gpus = sorted(query_gpus(), key=lambda gpu: gpu.used)
     except UnavailableError:
         return ()
-    free = tuple(gpu.device for gpu in gpus if gpu.used <= (1 - _FREE) * gpu.total)
-    return free or tuple(gpu.device for gpu in gpus[:1])
+    free = sorted(gpu.device for gpu in gpus if gpu.used <= (1 - _FREE) * gpu.total)
+    return tuple(free or [gpu.device for gpu in gpus[:1]])
 
 
 def fitting_engines(memory: int, weights: int) -> int:
@@ -115,9 +116,9 @@ class Gpu:
 
     device: str
     total: int
-    """Bytes of memory."""
+    """Bytes of memory; 0 if the driver does not tell, as where the host's memory is the GPU's."""
     used: int
-    """Bytes that are taken now."""
+    """Bytes that are taken now; 0 if the driver does not tell."""
 
 
 def query_gpus() -> Sequence[Gpu]:
@@ -135,7 +136,11 @@ def query_gpus() -> Sequence[Gpu]:
             remedy="give the container the driver's tools, or list GPUs in MODNORM_DEVICES",
         ) from error
     rows = [line.split(", ") for line in query.stdout.splitlines()]
-    return [Gpu(device, int(total) * 2**20, int(used) * 2**20) for device, total, used in rows]
+    return [Gpu(device, _bytes(total), _bytes(used)) for device, total, used in rows]
+
+
+def _bytes(mebibytes: str) -> int:
+    return int(mebibytes) * 2**20 if mebibytes.isdecimal() else 0
 
 
 def engines_per_gpu(settings: "SupervisorSettings", most: int = ENGINES_UNDER_MPS) -> int:

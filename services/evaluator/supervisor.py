@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from modnorm.errors import EngineError
 from modnorm.services.common.server import RunningServer, no_services, port_of, start_server
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import SupervisorSettings, inherited_environment
@@ -107,7 +108,7 @@ class Supervisor:
             )
             on_error.pop_all()
         await self._server.set_serving(serving=False)
-        self._runs = [asyncio.create_task(group.run()) for group in self._groups]
+        self._runs = [asyncio.create_task(_run_logged(group)) for group in self._groups]
         self._health = asyncio.create_task(self._report_health(self._server))
         extra = {"count": len(self._workers), "mps": self._mps is not None}
         logger.info("workers", extra=extra)
@@ -167,6 +168,15 @@ class Supervisor:
             except Exception:  # for example too many open files, which is temporary
                 logger.exception("the workers were not checked")
             await asyncio.sleep(CHECK_INTERVAL)
+
+
+async def _run_logged(group: WorkerGroup) -> None:
+    """Run a group; log at once why it is given up, since others may work on."""
+    try:
+        await group.run()
+    except EngineError as error:
+        logger.critical("the workers of a GPU are given up: %s", error)
+        raise
 
 
 def main() -> None:

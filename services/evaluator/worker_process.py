@@ -187,5 +187,8 @@ class WorkerGroup:
         await asyncio.wait(runs, return_when=asyncio.FIRST_COMPLETED)
         for worker in self.workers:
             worker.stop()
-        codes = await asyncio.gather(*runs)
+        codes = await asyncio.gather(*runs, return_exceptions=True)
+        for code in codes:
+            if isinstance(code, BaseException):
+                raise code
         return self._is_stopping or MAKES_ROOM not in codes or len(self.workers) == 1

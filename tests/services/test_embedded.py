@@ -1,6 +1,7 @@
 import json
 import logging
 import threading
+import time
 
 import pytest
 from filelock import FileLock, Timeout
@@ -24,6 +25,7 @@ from modnorm.services.aggregator.storage import dialects
 from modnorm.services.calibrator import servicer as calibration
 from modnorm.services.common.healthcheck import check
 from modnorm.services.embedded import start
+from modnorm.services.embedded_gpus import make_supervisor
 from modnorm.services.evaluator.worker import Worker
 from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
@@ -280,6 +282,28 @@ def test_gpus_have_evaluators_of_their_own_with_the_same_results(
     monkeypatch.setenv("MODNORM_TOKEN_FILE", str(tmp_path / "another lab's"))
     assert answers("there") == here
     assert list(tmp_path.glob("there/first-job*")), "their model is loaded at once"
+
+
+def test_evaluators_that_still_start_at_the_end_leave_nothing_behind(
+    tmp_path, small_spec, monkeypatch
+):
+    made, begun = [], threading.Event()
+
+    def make_slowly(*arguments):
+        made.append(make_supervisor(*arguments))
+        begun.set()
+        time.sleep(0.5)
+        return made[0]
+
+    monkeypatch.setenv("MODNORM_DEVICES", "0")
+    monkeypatch.setattr("modnorm.services.embedded.make_supervisor", make_slowly)
+    with (
+        start(tmp_path / "state", cache=tmp_path / "cache") as lab,
+        Client(lab.target, credentials=lab.credentials) as client,
+    ):
+        client.submit(small_spec)
+        assert begun.wait(HANG_SECONDS)
+    assert not made[0]._folder.exists()
 
 
 def test_a_cache_that_cannot_be_written_fails_the_experiment(tmp_path, small_spec, monkeypatch):

@@ -66,7 +66,11 @@ class ReportBatches:
         while self._waiting:
             batch = self._waiting[:LARGEST_BATCH]
             del self._waiting[:LARGEST_BATCH]
-            answers = await asyncio.to_thread(self._store, [report for report, _ in batch])
+            answers: Sequence[Change | Exception]
+            try:
+                answers = await asyncio.to_thread(self._store, [report for report, _ in batch])
+            except Exception as error:  # noqa: BLE001 - later reports must not wait forever
+                answers = [error] * len(batch)
             for (_, future), answer in zip(batch, answers, strict=True):
                 if isinstance(answer, Exception):
                     future.set_exception(answer)

@@ -1,5 +1,6 @@
 """Store of jobs: claims, heartbeats, reports and failures."""
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -7,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy import Exists, SQLColumnExpression, or_, update
 from sqlmodel import Session, col, exists, select
 
-from modnorm.errors import UnavailableError
+from modnorm.errors import ModnormError, UnavailableError
 from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
@@ -38,6 +39,8 @@ from modnorm.services.aggregator.storage.dialects import database_time
 from modnorm.services.aggregator.storage.lookups import lock_experiment, lock_job
 from modnorm.services.aggregator.storage.states import TERMINAL, FailureKind, JobState
 from modnorm.services.aggregator.storage.tables import Event, Experiment, Job
+
+logger = logging.getLogger(__name__)
 
 UNFIT_SECONDS = 10.0
 """Seconds without an event after which an experiment waits. A fit evaluator claims at once."""
@@ -105,12 +108,19 @@ class JobStore:
         return answers
 
     def _share(self, job_ids: Sequence[str]) -> None:
-        """Add finished evaluations to those that several databases share."""
+        """Add finished evaluations to those that several databases share.
+
+        The reports are stored already, so a failure costs only the reuse of their evaluations.
+        """
         cache = self._database.evaluations
-        if cache is not None and job_ids:
+        if cache is None or not job_ids:
+            return
+        try:
             with self._database.read() as session:
                 finished = evaluations_of(session, job_ids)
             cache.add(finished)
+        except ModnormError as error:
+            logger.warning("finished evaluations are not shared: %s", error)
 
     def fail(  # noqa: PLR0913 - the failure and its job
         self,

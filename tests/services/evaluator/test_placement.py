@@ -60,8 +60,12 @@ def test_a_run_takes_the_gpus_that_nobody_uses_or_that_its_user_chose(nvidia_smi
     assert free_devices(None) == ("0", "2")
     assert free_devices("1,GPU-8a") == ("1", "GPU-8a")
     assert free_devices("") == ()
-    nvidia_smi(GPUS.replace(" 3\\n", " 70000\\n"))
-    assert free_devices(None) == ("0",), "all are used"
+    assert free_devices("-1") == ()
+    assert free_devices("1,-1,0") == ("1",), "as CUDA reads it"
+    nvidia_smi(GPUS.replace(" 3\\n", " 60000\\n", 1).replace(" 3\\n", " 50000\\n"))
+    assert free_devices(None) == ("2",), "all are used, the last least"
+    nvidia_smi('printf "0, [N/A], [N/A]\\n"')
+    assert free_devices(None) == ("0",), "its memory is the host's"
     nvidia_smi("exit 9")
     assert free_devices(None) == ()
 

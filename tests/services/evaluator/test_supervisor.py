@@ -260,6 +260,25 @@ async def test_a_worker_that_ends_again_and_again_is_given_up_on_request(tmp_pat
             await supervisor.wait()
 
 
+async def test_the_workers_of_a_gpu_have_ended_when_one_of_them_is_given_up(tmp_path):
+    """The daemon that they share may end only then."""
+    worker = (
+        "import os, signal, sys, time; from pathlib import Path;"
+        "number = os.environ['MODNORM_BIND_ADDRESS'][-1];"
+        "end = lambda *_: (time.sleep(0.5), Path(sys.argv[1], 'ended').touch(), os._exit(0));"
+        "signal.signal(signal.SIGTERM, end);"
+        "Path(sys.argv[1], number).touch();"
+        "wait = lambda: [time.sleep(0.05) for _ in iter(Path(sys.argv[1], '1').exists, True)];"
+        "number == '0' and (wait(), os._exit(1)); time.sleep(600)"
+    )
+    changes = {"engines_per_gpu": "2", "mps": "off"}
+    command = (sys.executable, "-c", worker, str(tmp_path))
+    async with running(("0",), command, {"most_failures": 1}, **changes) as supervisor:
+        with pytest.raises(EngineError, match="exit code 1"):
+            await supervisor.wait()
+        assert (tmp_path / "ended").exists()
+
+
 async def test_on_a_cpu_there_is_one_real_worker(target, monkeypatch):
     monkeypatch.setenv("MODNORM_BROKER_URL", f"memory://{uuid.uuid4().hex}")
     monkeypatch.setenv("MODNORM_AGGREGATOR_TARGET", target)

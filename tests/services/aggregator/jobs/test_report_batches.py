@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 
-from modnorm.errors import InvalidInputError, ModnormError, StaleLeaseError
+from modnorm.errors import InvalidInputError, ModnormError, StaleLeaseError, UnavailableError
+from modnorm.services.aggregator.api.job_servicer import ReportBatches
+from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.jobs.reporting import Reporting
 from modnorm.services.aggregator.storage.database import Database
 
@@ -107,3 +109,18 @@ def test_the_same_job_twice_in_a_batch(world):
     assert outcomes[1].job is not None
     assert outcomes[2].job is None
     assert world.stores.experiments.get(created).progress.jobs_done == 1
+
+
+async def test_a_store_that_breaks_down_fails_its_batch_and_not_the_next(world):
+    _, reports = claimed(world, 2)
+    outcomes = iter([UnavailableError("the disk is full"), None])
+
+    def store(batch):
+        if (error := next(outcomes)) is not None:
+            raise error
+        return world.stores.jobs.report_all(batch)
+
+    batches = ReportBatches(store)
+    with pytest.raises(UnavailableError, match="disk is full"):
+        await batches.submit(reports[0])
+    assert isinstance(await batches.submit(reports[0]), Change)
