@@ -4,16 +4,19 @@ A message is a hint without content: a worker that hears it asks the aggregator 
 workers also ask at each heartbeat interval, so a lost message costs at most this time.
 """
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from celery import Celery
 from celery.exceptions import WorkerShutdown
+from celery.worker.consumer.consumer import Consumer
 from kombu.common import Broadcast
 from kombu.connection import Connection
 from kombu.exceptions import KombuError
@@ -22,6 +25,8 @@ from modnorm.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
     from celery.worker import WorkController
+
+logger = logging.getLogger(__name__)
 
 TASK = "modnorm.work"
 QUEUE = "modnorm.work"
@@ -137,13 +142,18 @@ class WorkListener:
         """Make the thread end within seconds; return at once."""
         self._closed.set()
         if self._controller is not None:
-            self._controller.consumer.call_soon(_shut_down)
+            self._controller.consumer.call_soon(self._end_if_closed)
+
+    def _end_if_closed(self) -> None:
+        if self._closed.is_set():
+            raise WorkerShutdown(0)
 
     def _run(self) -> None:
         self._app.set_current()  # Celery finds tasks through the thread's current application
         while not self._closed.is_set():
             self._controller = self._app.WorkController(
                 hostname=self._name,
+                consumer_cls=partial(_Consumer, end_if_closed=self._end_if_closed),
                 pool="solo",
                 concurrency=1,
                 use_eventloop=False,
@@ -151,7 +161,8 @@ class WorkListener:
                 without_mingle=True,
                 without_heartbeat=True,
             )
-            self._controller.start()  # returns at the end, and after a message that breaks Celery
+            with suppress(WorkerShutdown):
+                self._controller.start()  # returns also after a message that breaks Celery
             self._closed.wait(RESTART_SECONDS)
 
 
@@ -162,8 +173,24 @@ def _task(on_work: Callable[[], None]) -> Callable[[], None]:
     return announced
 
 
-def _shut_down() -> NoReturn:
-    raise WorkerShutdown(0)
+class _Consumer(Consumer):  # type: ignore[misc]  # untyped
+    """Celery's own waits for a broker that is down until the whole process ends."""
+
+    def __init__(
+        self, *args: object, end_if_closed: Callable[[], None], **options: object
+    ) -> None:
+        super().__init__(*args, **options)
+        self._end_if_closed = end_if_closed
+
+    def ensure_connected(self, conn: Connection) -> Connection:
+        """Connect, with retries until the listener is closed."""
+        conn.ensure_connection(errback=_log_retry, callback=self._end_if_closed)  # type: ignore[no-untyped-call]
+        self._end_if_closed()
+        return conn
+
+
+def _log_retry(error: Exception, seconds: float) -> None:
+    logger.error("the broker cannot be reached, next try in %d s: %s", seconds, error)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from modnorm.services.common.queue import (
     make_celery,
 )
 from tests.faults import error_at
-from verification.labs.waiting import wait_until
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
 def free_port():
@@ -64,10 +64,15 @@ def test_a_listener_hears_again_after_a_flush_and_foreign_messages(redis_url):
         wait_until(is_heard, "a message")
 
 
-def test_a_listener_ends_while_its_broker_is_down():
+def test_a_listener_ends_while_its_broker_is_down(caplog):
+    before = set(threading.enumerate())
     with closing(WorkListener("redis://127.0.0.1:1/0", print, "w")) as listener:
         listener.start()
+        (thread,) = set(threading.enumerate()) - before
+        wait_until(lambda: "cannot be reached" in caplog.text, "a try")
         assert not listener.is_connected
+    thread.join(HANG_SECONDS)
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("call", [check_broker, announce_work])
