@@ -8,16 +8,16 @@ from dataclasses import asdict
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from modnorm.services.aggregator.api.to_proto import (
-    event_message,
-    experiment_message,
-    experiment_summary,
-    fill_model,
-)
+from modnorm.services.aggregator.api.job_messages import fill_model
 from modnorm.services.aggregator.experiments.admission import Admission, Admissions
 from modnorm.services.aggregator.experiments.experiment_setup import Conductor
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.experiments.messages import (
+    event_message,
+    experiment_message,
+    experiment_summary,
+)
 from modnorm.services.aggregator.experiments.predictions import Questions
 from modnorm.services.aggregator.experiments.records import ExperimentRecord
 from modnorm.services.aggregator.experiments.result_store import ResultStore

@@ -9,7 +9,7 @@ from typing import TypeVar
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from modnorm.services.aggregator.api.to_proto import fill_job, fill_threshold
+from modnorm.services.aggregator.api.job_messages import fill_job, fill_threshold
 from modnorm.services.aggregator.experiments.lifecycle import Change, with_remedy
 from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.jobs.job_store import JobStore

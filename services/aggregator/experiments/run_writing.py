@@ -19,8 +19,8 @@ from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.search.stopping import Interval
-from modnorm.services.aggregator.api.to_proto import event_message, experiment_message
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
+from modnorm.services.aggregator.experiments.messages import event_message, experiment_message
 from modnorm.services.aggregator.experiments.records import CandidateJobs, ExperimentRecord
 from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_coefficients

@@ -12,8 +12,8 @@ from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
 from modnorm.analysis.run import Run, load_run
 from modnorm.analysis.uncertainty import accuracy_interval
-from modnorm.services.aggregator.api.to_proto import event_message
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
+from modnorm.services.aggregator.experiments.messages import event_message
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState, JobState, Split

@@ -1,0 +1,74 @@
+"""Conversion of claimed jobs to protobuf messages."""
+
+from functools import lru_cache
+
+from modnorm.search.stopping import Threshold
+from modnorm.services.aggregator.jobs.leases import Claim
+from modnorm.services.aggregator.storage.codec import unpack_coefficients
+from modnorm.services.aggregator.storage.states import Split
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, parsed_spec
+from modnorm.v1 import common_pb2, evaluation_pb2
+
+_SPLITS = {
+    Split.SELECTION: evaluation_pb2.SPLIT_SELECTION,
+    Split.HELDOUT: evaluation_pb2.SPLIT_HELDOUT,
+    Split.DEVELOPMENT: evaluation_pb2.SPLIT_DEVELOPMENT,
+    Split.QUESTIONS: evaluation_pb2.SPLIT_QUESTIONS,
+}
+
+
+def fill_model(message: evaluation_pb2.Job, experiment: Experiment) -> None:
+    """Fill in the fields that all jobs of an experiment share: model, engine and task."""
+    message.MergeFrom(_specified(experiment.spec_json))
+    message.model_digest = experiment.model_digest
+
+
+def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) -> None:
+    """Fill in a leased job with all data that a worker needs."""
+    job, experiment = claim.job, claim.experiment
+    fill_model(message, experiment)
+    lease = message.lease
+    lease.job_id, lease.token, lease.seconds = job.id, job.token, lease_seconds
+    message.experiment_id = experiment.id
+    message.scorer = experiment.scorer
+    message.max_tokens = experiment.max_tokens
+    _fill_descriptor(message.descriptor, claim.candidate)
+    message.split = _SPLITS[job.split]
+    message.rows_digest = experiment.rows_of(job.split)[0]
+    if claim.candidate.needs_proposal:
+        message.generator_digest = experiment.generator_digest
+    message.candidate = job.candidate
+    if claim.threshold is not None:
+        fill_threshold(message.threshold, claim.threshold)
+    message.skipped_rows.extend(claim.skipped)
+    message.answer_sheets.extend(claim.sheets)
+    message.replay_digest = experiment.selection_digest
+
+
+@lru_cache(maxsize=64)
+def _specified(spec_json: str) -> evaluation_pb2.Job:
+    """Return the fields that all jobs of a spec share. The message is cached; do not change it."""
+    spec = parsed_spec(spec_json)
+    return evaluation_pb2.Job(
+        model=common_pb2.ModelRef(name=spec.model.name, revision=spec.model.revision),
+        task=spec.task.name,
+        declaration=spec.task.declaration,
+        engine=common_pb2.EngineSpec(**spec.engine.model_dump(exclude_none=True)),
+    )
+
+
+def fill_threshold(message: evaluation_pb2.Threshold, threshold: Threshold) -> None:
+    """Fill in a threshold."""
+    message.reward, message.index = threshold.reward, threshold.index
+    message.SetInParent()
+
+
+def _fill_descriptor(message: common_pb2.Descriptor, candidate: Candidate) -> None:
+    message.noise = candidate.noise
+    message.seed = candidate.seed
+    message.method = candidate.method
+    message.radius = candidate.radius
+    message.scale_map_digest = candidate.scale_map_digest
+    if candidate.coefficients is not None:
+        message.coefficients.extend(unpack_coefficients(candidate.coefficients))
+    message.lineage_digest = candidate.lineage
