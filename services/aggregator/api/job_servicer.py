@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from typing_extensions import override
 
@@ -13,7 +13,7 @@ from modnorm.services.aggregator.api.job_messages import fill_job, fill_threshol
 from modnorm.services.aggregator.experiments.lifecycle import Change, with_remedy
 from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.jobs.job_store import JobStore
-from modnorm.services.aggregator.jobs.leases import Heartbeat
+from modnorm.services.aggregator.jobs.leases import ClaimRequest, Heartbeat
 from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.lab_status import Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics
@@ -42,34 +42,41 @@ from modnorm.wire.conversions import answer_from_proto, descriptor_from_proto
 LARGEST_BATCH = 256
 
 
-class ReportBatches:
-    """Stores reports in order of arrival, one batch at a time; used in one event loop.
+ItemT = TypeVar("ItemT")
+AskedT = TypeVar("AskedT")
+AnswerT = TypeVar("AnswerT")
 
-    While a thread stores a batch, further reports wait for the next one.
+
+class Batches(Generic[AskedT, AnswerT]):
+    """Passes what many calls ask to a function in batches, in order; used in one event loop.
+
+    While a thread works on a batch, further calls wait for the next one.
     """
 
-    def __init__(self, store: Callable[[Sequence[Report]], Sequence[Change | Exception]]) -> None:
-        self._store = store
-        self._waiting: list[tuple[Report, asyncio.Future[Change]]] = []
+    def __init__(
+        self, answer: Callable[[Sequence[AskedT]], Sequence[AnswerT | Exception]]
+    ) -> None:
+        self._answer = answer
+        self._waiting: list[tuple[AskedT, asyncio.Future[AnswerT]]] = []
         self._driver: asyncio.Task[None] | None = None
 
-    async def submit(self, report: Report) -> Change:
-        """Return the change of a stored report, or raise its error."""
-        answer: asyncio.Future[Change] = asyncio.get_running_loop().create_future()
-        self._waiting.append((report, answer))
+    async def submit(self, asked: AskedT) -> AnswerT:
+        """Return the answer to one call, or raise its error."""
+        future: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
+        self._waiting.append((asked, future))
         if self._driver is None:
             self._driver = asyncio.create_task(self._drive())
-        return await answer
+        return await future
 
     async def _drive(self) -> None:
-        """Store batches until none is waiting."""
+        """Work until none is waiting."""
         while self._waiting:
             batch = self._waiting[:LARGEST_BATCH]
             del self._waiting[:LARGEST_BATCH]
-            answers: Sequence[Change | Exception]
+            answers: Sequence[AnswerT | Exception]
             try:
-                answers = await asyncio.to_thread(self._store, [report for report, _ in batch])
-            except Exception as error:  # noqa: BLE001 - later reports must not wait forever
+                answers = await asyncio.to_thread(self._answer, [asked for asked, _ in batch])
+            except Exception as error:  # noqa: BLE001 - later calls must not wait forever
                 answers = [error] * len(batch)
             for (_, future), answer in zip(batch, answers, strict=True):
                 if isinstance(answer, Exception):
@@ -104,8 +111,6 @@ _KINDS = {
 
 _ENDED = (JobState.DONE, JobState.FAILED)
 
-ItemT = TypeVar("ItemT")
-
 logger = logging.getLogger(__name__)
 
 
@@ -127,7 +132,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._metrics = metrics
         self._workers = workers
         self._tasks = tasks
-        self._reports = ReportBatches(jobs.report_all)
+        self._claims = Batches(jobs.claim_all)
+        self._reports = Batches(jobs.report_all)
         self._stages: dict[str, str] = {}
         """The last stage of each engine that starts, by the job that it starts for."""
 
@@ -248,8 +254,11 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     async def _claim(self, request: ClaimJobRequest) -> ClaimJobResponse:
         self._workers.record_claim(request.worker, request.version)
-        asked = (request.worker, request.model_digest, tuple(request.unfit_experiments))
-        claim, response = await asyncio.to_thread(self._jobs.claim, *asked), ClaimJobResponse()
+        unfit = tuple(request.unfit_experiments)
+        claim = await self._claims.submit(
+            ClaimRequest(request.worker, request.model_digest, unfit)
+        )
+        response = ClaimJobResponse()
         if claim is not None:
             with naming(**claim.job.log_fields):
                 logger.debug("leased")

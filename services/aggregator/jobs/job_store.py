@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sqlalchemy import Exists, SQLColumnExpression, or_, update
@@ -21,11 +21,11 @@ from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
 from modnorm.services.aggregator.jobs.leases import (
     Claim,
+    ClaimRequest,
     Heartbeat,
     LeaseState,
     extend_leases,
-    lease,
-    next_job,
+    lease_jobs,
     stale,
 )
 from modnorm.services.aggregator.jobs.reporting import (
@@ -67,15 +67,10 @@ class JobStore:
         self._checks = ReportChecks(self._early_stop)
         self.lease_seconds = lease_seconds
 
-    def claim(
-        self, worker: str, model_digest: str = "", unfit: Collection[str] = ()
-    ) -> Claim | None:
-        """Lease the next job for a worker under a new fencing token; None if there is none."""
+    def claim_all(self, asked: Sequence[ClaimRequest]) -> Sequence[Claim | None]:
+        """Lease the next jobs to workers; None where there is none."""
         with self._database.write() as session:
-            claim = next_job(session, model_digest, unfit, self._early_stop)
-            if claim is not None:
-                lease(claim, worker, self._deadline(session))
-            return claim
+            return lease_jobs(session, asked, self._deadline(session), self._early_stop)
 
     def heartbeat(self, beats: Sequence[Heartbeat]) -> Sequence[LeaseState]:
         """Extend leases; return the state of each."""

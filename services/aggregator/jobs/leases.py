@@ -7,6 +7,7 @@ has locked: a wait could deadlock.
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from sqlalchemy import func
 from sqlmodel import Session, col, exists, select
@@ -19,6 +20,17 @@ from modnorm.services.aggregator.storage.codec import pack_rows
 from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
 from modnorm.services.aggregator.storage.states import ExperimentState, JobState, Split
 from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A worker that asks for a job."""
+
+    worker: str
+    model_digest: str = ""
+    """The model that it has loaded."""
+    unfit: Collection[str] = ()
+    """Experiments that it leaves to other workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +84,38 @@ SHEETS = 8
 """Most finished jobs whose answers a claim names."""
 
 
-def next_job(
-    session: Session, model_digest: str, unfit: Collection[str], early_stop: EarlyStopCache
-) -> Claim | None:
-    """Lock the next job to lease; None if no pending job is free.
+def lease_jobs(
+    session: Session, asked: Sequence[ClaimRequest], deadline: float, early_stop: EarlyStopCache
+) -> Sequence[Claim | None]:
+    """Lease the next jobs under new fencing tokens, as for one request after the other.
 
-    Experiments of the model with `model_digest` go first, then older ones. Those in `unfit` are
-    left to other workers. Within an experiment, jobs that have failed go last.
+    Experiments of the model that a worker has loaded go first, then older ones. Within an
+    experiment, jobs that have failed go last. A request gets None if no pending job is free.
     """
+    claims: list[Claim | None] = []
+    for (model_digest, unfit), equal in groupby(asked, lambda one: (one.model_digest, one.unfit)):
+        workers = [one.worker for one in equal]
+        found = _next_jobs(session, model_digest, unfit, len(workers))
+        for worker, (job, candidate, experiment) in zip(workers, found, strict=False):
+            claim = claim_of(session, job, candidate, experiment, early_stop)
+            lease(claim, worker, deadline)
+            claims.append(claim)
+        claims += [None] * (len(workers) - len(found))
+    return claims
+
+
+def lease(claim: Claim, worker: str, deadline: float) -> None:
+    """Lease a locked job under a new fencing token."""
+    job = claim.job
+    job.state, job.token, job.worker = JobState.LEASED, job.token + 1, worker
+    job.lease_deadline, job.answers_done, job.waits = deadline, 0, False
+    job.skipped = pack_rows(claim.skipped) if claim.skipped else None
+
+
+def _next_jobs(
+    session: Session, model_digest: str, unfit: Collection[str], count: int
+) -> list[tuple[Job, Candidate, Experiment]]:
+    """Lock the next jobs to lease, `count` at most."""
     has_pending = exists().where(
         col(Job.state) == JobState.PENDING, col(Job.experiment_id) == Experiment.id
     )
@@ -96,6 +132,7 @@ def next_job(
             col(Experiment.id),
         )
     )
+    found: list[tuple[Job, Candidate, Experiment]] = []
     for experiment_id in session.exec(experiments).all():
         query = (
             select(Job, Candidate, Experiment)
@@ -103,20 +140,13 @@ def next_job(
             .join(Experiment, col(Experiment.id) == col(Job.experiment_id))
             .where(Job.state == JobState.PENDING, Job.experiment_id == experiment_id)
             .order_by(col(Job.attempts), col(Job.place))
-            .limit(1)
+            .limit(count - len(found))
             .with_for_update(of=Job, skip_locked=True)
         )
-        if found := session.exec(query).one_or_none():
-            return claim_of(session, *found, early_stop)
-    return None
-
-
-def lease(claim: Claim, worker: str, deadline: float) -> None:
-    """Lease a locked job under a new fencing token."""
-    job = claim.job
-    job.state, job.token, job.worker = JobState.LEASED, job.token + 1, worker
-    job.lease_deadline, job.answers_done, job.waits = deadline, 0, False
-    job.skipped = pack_rows(claim.skipped) if claim.skipped else None
+        found += session.exec(query)
+        if len(found) == count:
+            break
+    return found
 
 
 def claim_of(

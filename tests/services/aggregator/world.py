@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,7 +16,14 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.jobs.job_store import JobStore
-from modnorm.services.aggregator.jobs.leases import Claim, Heartbeat, LeaseState, claim_of, lease
+from modnorm.services.aggregator.jobs.leases import (
+    Claim,
+    ClaimRequest,
+    Heartbeat,
+    LeaseState,
+    claim_of,
+    lease,
+)
 from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.server import Stores
 from modnorm.services.aggregator.storage.codec import unpack_coefficients
@@ -87,7 +94,13 @@ MAP, BASE_MAP = scale_map("randopt", 2), scale_map("base", 0)
 
 
 class SingleCalls(JobStore):
-    """A job store with single reports, which raise their errors."""
+    """A job store with single claims, and single reports, which raise their errors."""
+
+    def claim(
+        self, worker: str, model_digest: str = "", unfit: Collection[str] = ()
+    ) -> Claim | None:
+        (claim,) = self.claim_all([ClaimRequest(worker, model_digest, unfit)])
+        return claim
 
     def report(self, report: Report) -> Change:
         (answer,) = self.report_all([report])

@@ -40,14 +40,14 @@ async def test_what_a_disconnected_worker_stored_is_followed_up(
         tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs)
         request: Message
         if method == "ClaimJob":
-            store = (jobs, "claim")
+            store = (lab.aggregator._jobs._claims, "_answer")
             request = messages.ClaimJobRequest(worker="gone")
         else:
             job = await worker.claim()
             store = (jobs, "fail")
             request = messages.FailJobRequest(lease=job.lease, kind=messages.FAILURE_KIND_RELEASED)
             if method == "ReportJob":
-                store = (lab.aggregator._jobs._reports, "_store")
+                store = (lab.aggregator._jobs._reports, "_answer")
                 request = await worker.report_of(job)
         gone = make_gone(tasks, store)
         await gone.goes(getattr(lab.jobs, method)(request), tasks.settle)
@@ -63,7 +63,7 @@ async def test_a_stop_stores_and_follows_up_interrupted_reports(start_lab, spec,
         worker = lab.worker()
         jobs = [await worker.claim_next() for _ in range(2)]
         tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs)
-        gone = make_gone(tasks, (lab.aggregator._jobs._reports, "_store"))
+        gone = make_gone(tasks, (lab.aggregator._jobs._reports, "_answer"))
         calls = []
         for job in jobs:
             calls.append(lab.jobs.ReportJob(await worker.report_of(job)))

@@ -1,14 +1,16 @@
-"""Reports in one transaction have the effects and answers of single ones."""
+"""Claims and reports in one transaction have the effects and answers of single ones."""
 
 import dataclasses
 
 import pytest
 
 from modnorm.errors import InvalidInputError, ModnormError, StaleLeaseError, UnavailableError
-from modnorm.services.aggregator.api.job_servicer import ReportBatches
+from modnorm.services.aggregator.api.job_servicer import Batches
 from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.jobs.leases import ClaimRequest
 from modnorm.services.aggregator.jobs.reporting import Reporting
 from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.lookups import lock_experiment
 
 
 @pytest.fixture
@@ -111,6 +113,30 @@ def test_the_same_job_twice_in_a_batch(world):
     assert world.stores.experiments.get(created).progress.jobs_done == 1
 
 
+def test_claims_at_once_are_claims_one_after_the_other(world, plain):
+    def claimed(one, batches):
+        ids = [one.select(name, size=2, ensemble_sizes=[1], name=name) for name in ("a", "b")]
+        with one.database.write() as session:
+            lock_experiment(session, ids[1]).model_digest = "n" * 64
+        asked = [
+            ClaimRequest("1"),
+            ClaimRequest("2", "n" * 64),
+            ClaimRequest("3", unfit=ids),
+            ClaimRequest("4", unfit=ids[:1]),
+            *[ClaimRequest("5", "n" * 64)] * 4,
+        ]
+        claims = [claim for batch in batches(asked) for claim in one.stores.jobs.claim_all(batch)]
+        assert len({claim.job.id for claim in claims if claim}) == 6
+        return [
+            claim and (ids.index(claim.experiment.id), claim.candidate.index, claim.job.worker)
+            for claim in claims
+        ]
+
+    at_once = claimed(world, lambda asked: [asked])
+    assert at_once == claimed(plain, lambda asked: [[one] for one in asked])
+    assert at_once[2] is at_once[7] is None
+
+
 async def test_a_store_that_breaks_down_fails_its_batch_and_not_the_next(world):
     _, reports = claimed(world, 2)
     outcomes = iter([UnavailableError("the disk is full"), None])
@@ -120,7 +146,7 @@ async def test_a_store_that_breaks_down_fails_its_batch_and_not_the_next(world):
             raise error
         return world.stores.jobs.report_all(batch)
 
-    batches = ReportBatches(store)
+    batches = Batches(store)
     with pytest.raises(UnavailableError, match="disk is full"):
         await batches.submit(reports[0])
     assert isinstance(await batches.submit(reports[0]), Change)
