@@ -92,14 +92,15 @@ def run_distillation(
     `home`.
     """
     from modnorm.analysis.distillation import load_distillation
-    from modnorm.cli.progress import counted
+    from modnorm.cli.progress import counted, loading
     from modnorm.client.rundir import RunDirectory
-    from modnorm.distillation.rounds import Distillation, DistillationMeans
     from modnorm.spec_checks import load_splits
 
     if RunDirectory(directory).has_results_of(spec):
         note(f"{directory} has the results of this spec; another --out runs it again")
         return load_distillation(directory)
+    with loading("torch", quiet=quiet):
+        from modnorm.distillation.rounds import Distillation, DistillationMeans
     means = DistillationMeans(
         search=partial(_search, home, server, quiet=quiet),
         announce=(lambda _line: None) if quiet else say,

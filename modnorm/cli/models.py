@@ -51,13 +51,15 @@ def calibrate(
     source = parse_section(DataSpec, {"source": data}, field="data")
     check_output_file(out, Path(data))
     with interruptible(_STARTS_AGAIN):
-        from modnorm.calibration import calibrate as calibration
-        from modnorm.checkpoint.prompts import PromptEncoder
-        from modnorm.checkpoint.reference import resolve_checkpoint
-        from modnorm.cli.progress import Screen
-        from modnorm.tasks import get_task
-        from modnorm.tasks.row_loading import load_rows
-        from modnorm.tasks.task_errors import render_prompts
+        from modnorm.cli.progress import Screen, loading
+
+        with loading("torch", quiet=quiet):
+            from modnorm.calibration import calibrate as calibration
+            from modnorm.checkpoint.prompts import PromptEncoder
+            from modnorm.checkpoint.reference import resolve_checkpoint
+            from modnorm.tasks import get_task
+            from modnorm.tasks.row_loading import load_rows
+            from modnorm.tasks.task_errors import render_prompts
 
         found = get_task(task)
         checkpoint = resolve_checkpoint(model, revision)
@@ -101,10 +103,11 @@ def prepare(
     rows = parse_section(DataSpec, {"source": data, "limit": limit}, field="data")
     check_output_file(out, Path(data))
     with interruptible(_STARTS_AGAIN):
-        from modnorm.baselines.preparation import PreparationSettings
-        from modnorm.cli.progress import Screen
-        from modnorm.client.preparing import prepare_generator
+        from modnorm.cli.progress import Screen, loading
 
+        with loading("torch", quiet=quiet):
+            from modnorm.baselines.preparation import PreparationSettings
+            from modnorm.client.preparing import prepare_generator
         with Screen(stderr(), quiet=quiet) as screen:
             generator = prepare_generator(
                 model,

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -20,18 +21,16 @@ from rich.text import Text
 from typing_extensions import override
 
 from modnorm.cli.console import stderr, visible
-from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.run_messages import extent, phase_of
 
-Event = experiments.WatchExperimentResponse
+if TYPE_CHECKING:
+    from modnorm.v1 import experiment_pb2 as experiments
+
+    Event = experiments.WatchExperimentResponse
 
 _LINE_SECONDS = 5.0
 """Least time between plain lines of one phase."""
 _SPEED_SECONDS = 600.0
 """Time over which the rate of a phase is measured; an item may take minutes."""
-_REWARDED = frozenset(
-    {experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_VOTING}
-)
 
 
 class Screen(Progress):
@@ -128,8 +127,16 @@ def counted(name: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
         yield partial(screen.show, name)
 
 
+@contextmanager
+def loading(what: str, *, quiet: bool) -> Iterator[None]:
+    """Show that libraries are imported inside the context, which takes seconds."""
+    with Screen(stderr(), quiet=quiet) as screen:
+        screen.show(f"loading {what}", 0, 0)
+        yield
+
+
 def follow(
-    events: Iterable[Event],
+    events: "Iterable[Event]",
     screen: Screen,
     ensemble_size: int,
     base_reward: Callable[[], float | None],
@@ -138,16 +145,20 @@ def follow(
 
     `base_reward` returns the reward of the base, or None; it is called until the reward is known.
     """
+    from modnorm.v1 import experiment_pb2 as experiments
+    from modnorm.wire.run_messages import extent, phase_of
+
+    rewarded = experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_VOTING
     base: float | None = None
     for event in events:
-        if base is None and event.state in _REWARDED:
+        if base is None and event.state in rewarded:
             base = base_reward()
         reason = f"waiting: {event.waits_for}" if event.waits_for else ""
         figures = _figures(event.progress, base, ensemble_size)
         screen.show(phase_of(event), *extent(event), figures, reason)
 
 
-def catch_up(events: Iterable[Event], now: experiments.Experiment) -> Iterator[Event]:
+def catch_up(events: "Iterable[Event]", now: "experiments.Experiment") -> "Iterator[Event]":
     """Yield the last event of each past phase, then all events from now on."""
     stream = iter(events)
     held: Event | None = None
@@ -162,7 +173,7 @@ def catch_up(events: Iterable[Event], now: experiments.Experiment) -> Iterator[E
     yield from stream
 
 
-def rewards(progress: experiments.Progress, base: float | None, size: int) -> list[str]:
+def rewards(progress: "experiments.Progress", base: float | None, size: int) -> list[str]:
     """Return the known selection rewards, each with its name."""
     texts = []
     if progress.HasField("best_reward"):
@@ -174,7 +185,7 @@ def rewards(progress: experiments.Progress, base: float | None, size: int) -> li
     return texts
 
 
-def _figures(progress: experiments.Progress, base: float | None, size: int) -> list[str]:
+def _figures(progress: "experiments.Progress", base: float | None, size: int) -> list[str]:
     figures = rewards(progress, base, size)
     if progress.candidates_stopped:
         figures.append(f"stopped early {progress.candidates_stopped}")

@@ -249,10 +249,11 @@ def _measure(
     quiet: bool,
 ) -> "MatchingDocument":
     """Measure a matching, with a line when all candidates of a condition are measured."""
-    from modnorm.cli.progress import Screen
-    from modnorm.client.matching import make_plan
-    from modnorm.radius import functional_matching
+    from modnorm.cli.progress import Screen, loading
 
+    with loading("torch", quiet=quiet):
+        from modnorm.client.matching import make_plan
+        from modnorm.radius import functional_matching
     with Screen(stderr(), quiet=quiet) as screen:
 
         def show(step: functional_matching.Measurement) -> None:

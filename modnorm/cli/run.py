@@ -204,10 +204,14 @@ def _print(planned: _PlannedRun) -> None:
 @contextmanager
 def lab_here(home: Path, *, quiet: bool) -> "Iterator[Client]":
     """Start a lab that works in a directory; all but this command's own output goes to its log."""
-    from modnorm.client.embedded import embedded_client
-    from modnorm.client.rundir import state_directory
-    from modnorm.process_output import LAB_LOG
+    from modnorm.cli.progress import loading
 
+    with loading("torch and the services", quiet=quiet):
+        from modnorm.client.embedded import embedded_client, find_embedded
+        from modnorm.client.rundir import state_directory
+        from modnorm.process_output import LAB_LOG
+
+        find_embedded()
     with embedded_client(home, settings(), log_output=True) as client:
         if not quiet:
             say(f"log: {state_directory(home) / LAB_LOG}")

@@ -67,7 +67,8 @@ def serve(
     The answer is the vote of its experts. An address other than loopback needs --api-keys.
     Ctrl-C ends the server.
     """
-    with ending_at_once():  # the imports take seconds
+    say("loading libraries and model")
+    with ending_at_once():
         import asyncio
         import time
         from functools import partial

@@ -1,10 +1,12 @@
 import io
 import re
+import sys
 
 import pytest
 from rich.console import Console
 
 from modnorm.cli.progress import Screen, catch_up, follow
+from modnorm.errors import PreconditionError
 from modnorm.v1 import experiment_pb2 as experiments
 
 PENDING, CALIBRATING, SELECTING, VOTING, SUCCEEDED = (
@@ -129,3 +131,18 @@ def test_counts_have_a_rate_from_the_first_item_that_finishes_while_it_watches(m
     assert re.fullmatch(r"measuring, 4/5, 0\.\d\d/s, ETA 0:\d\d", lines[2])
     assert re.fullmatch(r"measuring, 5/5, 0\.\d\d/s", lines[3])
     assert lines[4:] == ["[x] measured"]
+
+
+def test_a_run_tells_that_it_loads_libraries_before_it_does(modnorm, monkeypatch, tmp_path):
+    shown: list[str] = []
+    stderr = io.StringIO()
+
+    def load(group):
+        shown.append(stderr.getvalue())
+        raise PreconditionError("no services")
+
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr("modnorm.client.embedded.load_service", load)
+    assert modnorm("init", tmp_path / "spec.yaml")[0] == 0
+    assert modnorm("run", tmp_path / "spec.yaml", "--out", tmp_path / "out")[0] == 2
+    assert shown[0]
