@@ -69,11 +69,11 @@ def _tool(name, options, binary):
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def write(dtype=tl.bfloat16, *, rows=False, aligned=True, options=EXACT):
+def write(dtype=tl.bfloat16, *, aligned=True, options=EXACT):
     count = SIZES.write_blocks if aligned else SIZES.write_blocks // 8
     return compiled(
         weight_kernels.write_kernel, SIZES.write_warps, options,
-        DTYPE=dtype, COUNT=count, ROWS=rows, ALIGNED=aligned, SHARED=aligned,
+        DTYPE=dtype, COUNT=count, ROWS=True, ALIGNED=aligned, SHARED=aligned,
     )  # fmt: skip
 
 
@@ -91,27 +91,20 @@ def copies(kernel):
     )  # fmt: skip
 
 
-def statistic(*, absolute, add, aligned):
-    return compiled(
-        norm_kernels.statistic_kernel, SIZES.write_warps,
-        LINES=SIZES.statistic_lines, COUNT=SIZES.statistic_blocks,
-        ABSOLUTE=absolute, SUM=add, ALIGNED=aligned, SHARED=SIZES.shared_table,
-    )  # fmt: skip
-
-
 def main():
     lines = SIZES.power_elements // WIDTH
     kernels = {
-        "write": write(),
-        "write fp32": write(tl.float32),
-        "write rows": write(rows=True),
-        "write unaligned": write(rows=True, aligned=False),
+        "write rows": write(),
+        "write unaligned": write(tl.float32, aligned=False),
         "write fused": write(options={}),
         "fill tall": fill(),
         "restore": copies(weight_kernels.restore_kernel),
         "compare": copies(weight_kernels.compare_kernel),
-        "max row": statistic(absolute=False, add=False, aligned=True),
-        "max abs": statistic(absolute=True, add=False, aligned=False),
+        "statistic": compiled(
+            norm_kernels.statistic_kernel, SIZES.write_warps,
+            LINES=SIZES.statistic_lines, COUNT=SIZES.statistic_blocks,
+            ABSOLUTE=True, SUM=False, ALIGNED=False, SHARED=SIZES.shared_table,
+        ),
         "combine": compiled(norm_kernels.combine_kernel, 4, ABSOLUTE=False, SUM=True, WIDTH=1024),
         "power": compiled(
             norm_kernels.power_kernel, SIZES.power_warps,

@@ -16,8 +16,21 @@ EXPECTED = (sys.platform, platform.machine()) == ("linux", "x86_64")
 """Platforms on which the development requirements install Triton; it must be there."""
 
 if EXPECTED or find_spec("triton"):
+    from triton.runtime import interpreter
+
     from modnorm.perturbation.kernels.fused import FusedWeights
     from modnorm.perturbation.kernels.launch import LaunchSizes
+
+    _patched: set[object] = set()
+
+    def _call(self, *args, **kwargs):
+        """Call a device function; the interpreter patches its language anew at each call."""
+        if self.fn not in _patched:
+            interpreter._patch_lang(self.fn)
+            _patched.add(self.fn)
+        return self.rewrite()(*args, **kwargs)
+
+    interpreter.InterpretedFunction.__call__ = _call
 
 
 @pytest.fixture(scope="session")

@@ -82,9 +82,9 @@ def test_views_and_shards(low_rank, pair, blocks):
     assert fused.is_pristine()
 
 
-def test_maps_of_both_kinds_alternate(low_rank, model, pair):
+def test_maps_of_both_kinds_alternate(low_rank, isotropic, pair):
     fused, _, plain, _ = pair(low_rank)
-    for drawn in (model, low_rank, model):
+    for drawn in (isotropic, low_rank, isotropic):
         resolved = fused.apply(drawn.descriptor(), drawn.scale_map)
         plain.apply(resolved, drawn.scale_map)
         assert fused.sha256() == plain.sha256()
