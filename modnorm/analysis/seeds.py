@@ -6,6 +6,7 @@ of no width. So each resample draws seeds, and rows that all seeds share.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -157,6 +158,7 @@ def _shares(votes: Votes, size: int, by_row: Array) -> tuple[Array, Array]:
     return by_row @ is_m.astype(float), by_row @ is_right.astype(float)
 
 
+@lru_cache(maxsize=2)  # drawing takes longer than what is computed from them
 def _weights(seeds: int, rows: int) -> tuple[Array, Array]:
     """Return how often each resample draws each seed and each row, as fractions."""
     generator = np.random.default_rng(SEED)

@@ -10,9 +10,28 @@ from filelock import FileLock
 
 from modnorm.analysis.run_files import run_that_owns
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.training import child_process
 from verification.labs.waiting import wait_until
 
 WORD_PROBLEMS = "bundled:word-problems-selection"
+
+
+@pytest.fixture(scope="module")
+def start_command(start_module, forks, environment):
+    """Start the command line, whose trainings are forks: importing TRL takes longer than both."""
+    training = {"TEST_TRAINING_COMMAND": json.dumps(forks.command(child_process.MODULE))}
+    return partial(start_module, "tests.forked_trainings", environment=environment | training)
+
+
+@pytest.fixture(scope="module")
+def modnorm(start_command):
+    def run(*arguments, check=True):
+        ended = start_command(*arguments).finish()
+        if check:
+            assert ended.returncode == 0, ended.stderr
+        return ended
+
+    return run
 
 
 @pytest.fixture(scope="module")

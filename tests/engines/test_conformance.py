@@ -28,7 +28,7 @@ from modnorm.perturbation.methods import build_scale_map
 from modnorm.tasks.protocol import Message
 from tests.engines.independent_candidates import independent_sha256, independent_state, lineage_of
 
-LIMITS = GenerationLimits(max_tokens=24)
+LIMITS = GenerationLimits(max_tokens=12)
 Prompts = Sequence[Sequence[int]]
 Draw = Callable[..., Descriptor]
 

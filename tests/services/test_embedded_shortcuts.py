@@ -17,12 +17,12 @@ def spec(statistics):
             "name": statistics,
             "reuse": False,
             "model": "tiny-thicket",
-            "task": bundled_task("gsm8k", selection=10, heldout=8, max_tokens=40),
+            "task": bundled_task("gsm8k", selection=8, heldout=6, max_tokens=24),
             "method": {"name": "randopt", "sigma": 0.02},
             "population": {
-                "size": 10,
-                "prefixes": [6, 10],
-                "ensemble_sizes": [1, 3, 5],
+                "size": 8,
+                "prefixes": [5, 8],
+                "ensemble_sizes": [1, 3],
                 "statistics": statistics,
             },
         }
@@ -58,7 +58,7 @@ def outcomes(run):
 
 def test_both_end_in_the_same_experts_winners_and_accuracies(client, full, short):
     assert outcomes(short) == outcomes(full)
-    assert len(full.ensembles) == 6
+    assert len(full.ensembles) == 4
     assert short.base == full.base
     pairs = [list(client.run(each.id).votes()) for each in (full, short)]
     assert [(vote.answer, vote.correct) for vote in pairs[0]] == [
@@ -75,7 +75,7 @@ def test_complete_scores_are_equal_and_the_others_lie_in_their_intervals(client,
         if each.state == "stopped":
             stopped += 1
             assert each.reward_lower <= reward <= each.reward_upper
-            assert each.selection_answers < 10
+            assert each.selection_answers < 8
             assert each.selection_reward is None
         else:
             assert each.selection_reward == reward
@@ -90,8 +90,8 @@ def test_experts_answer_the_rows_that_are_open(client, short):
     for each in run.candidates:
         if each.index in experts:
             rows = [answer.row for answer in run.answers(each.index, "heldout")]
-            assert rows == sorted(set(rows) & set(range(8)))
+            assert rows == sorted(set(rows) & set(range(6)))
             assert each.heldout_answers == len(rows)
-            assert (each.heldout_metric is not None) is (len(rows) == 8)
-            left_out += 8 - len(rows)
+            assert (each.heldout_metric is not None) is (len(rows) == 6)
+            left_out += 6 - len(rows)
     assert left_out > 0

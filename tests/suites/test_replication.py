@@ -39,6 +39,7 @@ def test_the_claims_name_places_of_the_suites(tmp_path, monkeypatch):
 def test_a_table_is_rebuilt_from_the_copies_digit_by_digit(tmp_path, monkeypatch):
     """Metrics follow from the votes, and the committed tables and claims from the copies."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("scripts.replication_tables.write_figures", lambda *_: ())
     told = Path("replication/tables.md").read_text()
     smallest = min(COPIES, key=lambda copy: copy.stat().st_size)
     votes = unpack_run(smallest, tmp_path / "run").vote_counts()

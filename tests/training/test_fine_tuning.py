@@ -1,4 +1,4 @@
-"""Training by the real TRL and PEFT on the bundled model: students and resumption."""
+"""Training by the real TRL and PEFT on a small model: students and resumption."""
 
 from functools import cache
 
@@ -38,13 +38,13 @@ def weights_of(job):
 
 
 @pytest.fixture(scope="module")
-def finished(dataset, tmp_path_factory):
+def finished(model, dataset, tmp_path_factory):
     """Finished trainings by method: the job, its outcome and its progress."""
 
     @cache
     def finish(method):
         job = TrainingJob(
-            model="tiny-thicket",
+            model=model,
             dataset=dataset,
             training=FULL if method == "full" else SHORT,
             seed=3,
@@ -58,9 +58,9 @@ def finished(dataset, tmp_path_factory):
 
 
 @pytest.mark.parametrize("method", ["lora", "full"])
-def test_a_student_is_a_checkpoint_like_its_base(finished, method):
+def test_a_student_is_a_checkpoint_like_its_base(model, finished, method):
     job, student, reports = finished(method)
-    base = resolve_checkpoint("tiny-thicket")
+    base = resolve_checkpoint(model)
     written = resolve_checkpoint(str(job.directory / STUDENT))
     stored = CheckpointWeights(written)
     assert stored.dtype == torch.bfloat16
@@ -107,12 +107,10 @@ def test_another_job_in_the_same_directory_starts_anew(finished, make_job):
     assert other.digest == resolve_checkpoint(str(make_job().directory / STUDENT)).digest
 
 
-def test_the_adapter_and_the_merged_weights_are_one_model(finished):
+def test_the_adapter_and_the_merged_weights_are_one_model(model, finished):
     job, _, _ = finished("lora")
     student = resolve_checkpoint(str(job.directory / STUDENT))
-    base = load_pretrained(
-        resolve_checkpoint("tiny-thicket"), dtype=torch.float32, attention="sdpa"
-    )
+    base = load_pretrained(resolve_checkpoint(model), dtype=torch.float32, attention="sdpa")
     adapted = PeftModel.from_pretrained(base, str(job.directory / STUDENT / ADAPTER))
     merged = load_pretrained(student, dtype=torch.float32, attention="sdpa")
     ids = torch.tensor([PromptEncoder(student).encode(read_examples(job.dataset)[0].prompt)])
@@ -130,14 +128,14 @@ def test_a_tied_head_stays_tied_in_full_training(finished):
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
 
 
-def test_the_loss_is_the_mean_over_the_tokens_of_all_answers(make_job, dataset):
+def test_the_loss_is_the_mean_over_the_tokens_of_all_answers(model, make_job, dataset):
     """Neither prompts nor padding count, and a long answer counts more than a short one."""
-    base = resolve_checkpoint("tiny-thicket")
+    base = resolve_checkpoint(model)
     encoded = encode_examples(read_examples(dataset), PromptEncoder(base), base.max_position)
-    model = load_pretrained(base, dtype=torch.float32, attention="sdpa")
+    loaded = load_pretrained(base, dtype=torch.float32, attention="sdpa")
     losses: list[float] = []
     for ids, labels in zip(encoded.input_ids, encoded.labels, strict=True):
-        logits = model(input_ids=torch.tensor([ids])).logits[0, :-1]
+        logits = loaded(input_ids=torch.tensor([ids])).logits[0, :-1]
         wanted = torch.tensor(labels[1:])
         losses += torch.nn.functional.cross_entropy(logits, wanted, reduction="none").tolist()
     counted = sum(label != IGNORED for labels in encoded.labels for label in labels)
@@ -162,9 +160,9 @@ def test_a_diverging_training_fails_with_a_remedy(make_job):
         train(make_job(training=extreme))
 
 
-def test_examples_beyond_the_longest_sequence_are_left_out(make_job, tmp_path):
+def test_examples_beyond_the_longest_sequence_are_left_out(model, make_job, tmp_path):
     lengths = sorted(
-        len(PromptEncoder(resolve_checkpoint("tiny-thicket")).encode(example.prompt))
+        len(PromptEncoder(resolve_checkpoint(model)).encode(example.prompt))
         for example in read_examples(write_dataset(tmp_path / "examples.jsonl"))
     )
     short = SHORT.model_copy(update={"max_length": lengths[-1] + 18})
