@@ -1,24 +1,19 @@
 """A harvest: the experts of a finished search answer training rows, and right answers stay.
 
 The answers of each expert are a file, written when it is complete. So an interrupted harvest asks
-only the experts whose files are missing. The files are removed once the dataset is written.
+only the experts whose files are missing. The files are removed once the dataset is written: JSON
+lines in TRL's format (`prompt` and `completion`) with the provenance of each answer.
 """
 
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import insort
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from modnorm.distillation.answering import AnsweringModel, AskedRows
-from modnorm.distillation.examples import (
-    HarvestedAnswer,
-    choose_examples,
-    encode_examples,
-    merged_lines,
-    rows_of,
-)
 from modnorm.engines import Sampling
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
@@ -27,45 +22,111 @@ from modnorm.search.voting import Answer, Ballot, count_votes
 from modnorm.spec import HarvestSpec
 from modnorm.spec_limits import MAX_SEED
 from modnorm.tasks import Row, Task
-
-
-def round_seed(population_seed: int, round_number: int) -> int:
-    """Return the seed of a round's population: that of the spec in the first round."""
-    if round_number <= 1:
-        return population_seed
-    return _seed(f"population/{population_seed}/{round_number}")
-
-
-def training_seed(population_seed: int, round_number: int) -> int:
-    """Return the seed of a round's training."""
-    return _seed(f"training/{population_seed}/{round_number}")
-
-
-def harvest_seed(population_seed: int, round_number: int) -> int:
-    """Return the seed of a round's answers."""
-    return _seed(f"harvest/{population_seed}/{round_number}")
-
-
-def sample_seed(seed: int, index: int) -> int:
-    """Return the seed of one answer of one expert to all rows."""
-    return _seed(f"sample/{seed}/{index}")
-
-
-def row_seed(seed: int, row: int) -> int:
-    """Return the seed of one completion, from that of its sample and the index of its row."""
-    return _seed(f"row/{seed}/{row}")
-
-
-def _seed(text: str) -> int:
-    """Return a hash: runs of neighbouring seeds share no randomness."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") & MAX_SEED
-
+from modnorm.tasks.protocol import Message
 
 DATASET, COUNTS = "dataset.jsonl", "harvest.json"
 """The examples, and the counts of the harvest, which are written last."""
 _ANSWERS = "harvest"
 _BASE = 0
 """Number of the file with greedy answers of the searched model; experts count from 1."""
+
+
+def derived_seed(kind: str, seed: int, number: int) -> int:
+    """Return a hash of a seed and a number: runs of neighbouring seeds share no randomness."""
+    digest = hashlib.sha256(f"{kind}/{seed}/{number}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") & MAX_SEED
+
+
+@dataclass(frozen=True, slots=True)
+class HarvestedAnswer:
+    """One answer of an expert to a training row."""
+
+    answer: Answer
+    candidate: int
+    """Index of the expert in its population."""
+    rank: int
+    """Rank of the expert by selection, from 1."""
+    sample: int
+    """Number of the answer among those of this expert to this row, from 0."""
+
+
+def choose_examples(
+    answers: Iterable[HarvestedAnswer],
+    votes: Sequence[str | None],
+    *,
+    keep: int,
+    rows: Collection[int] | None = None,
+) -> list[HarvestedAnswer]:
+    """Return the examples of a harvest, by row, the best `keep` of each row first.
+
+    Only complete right answers count. Equal completions of a row are one example, that of the
+    best-ranked expert. Answers that agree with the vote come first, then shorter ones, as in
+    iterative RandOpt (sunrainyg/RandOpt, `rejection.py`).
+    """
+    best: dict[int, list[HarvestedAnswer]] = {}
+    seen: set[int] = set()
+    for each in answers:
+        answer = each.answer
+        if not answer.correct or answer.truncated or (rows is not None and answer.row not in rows):
+            continue
+        key = hash((answer.row, answer.completion.strip()))  # the texts would fill the memory
+        if key not in seen:
+            seen.add(key)
+            kept = best.setdefault(answer.row, [])
+            insort(
+                kept,
+                each,
+                key=lambda one: (
+                    one.answer.vote != votes[one.answer.row],
+                    one.answer.tokens,
+                    one.rank,
+                    one.sample,
+                ),
+            )
+            del kept[keep:]
+    return [example for row in sorted(best) for example in best[row]]
+
+
+def encode_examples(
+    examples: Iterable[HarvestedAnswer],
+    votes: Sequence[str | None],
+    round_number: int,
+    prompt_of: Callable[[int], Sequence[Message]],
+) -> list[str]:
+    """Return each example as one line of JSON."""
+    return [
+        json.dumps(
+            {
+                "prompt": [
+                    {"role": turn.role, "content": turn.content}
+                    for turn in prompt_of(each.answer.row)
+                ],
+                "completion": [{"role": "assistant", "content": each.answer.completion}],
+                "row": each.answer.row,
+                "answer": each.answer.vote,
+                "vote": votes[each.answer.row],
+                "agrees": each.answer.vote == votes[each.answer.row],
+                "tokens": each.answer.tokens,
+                "round": round_number,
+                "expert": {"candidate": each.candidate, "rank": each.rank, "sample": each.sample},
+            },
+            ensure_ascii=False,
+            separators=(",", ":"),
+            allow_nan=False,
+        )
+        for each in examples
+    ]
+
+
+def merged_lines(earlier: Sequence[str], later: Sequence[str]) -> list[str]:
+    """Return the lines of two datasets, without those of `later` that repeat an answer."""
+
+    def identity(line: str) -> tuple[int, str]:
+        content = json.loads(line)
+        return content["row"], content["completion"][0]["content"].strip()
+
+    known = set(map(identity, earlier))
+    return [*earlier, *(line for line in later if identity(line) not in known)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +176,7 @@ class Harvest:
 
     def write_dataset(self, earlier: Path | None) -> int:
         """Write the dataset and the counts; return the number of examples."""
-        counts = dict.fromkeys(("answers", "right", "rows", "examples", "dataset_examples"), 0)
-        counts["tokens"] = 0
+        counts = dict.fromkeys(("answers", "right", "tokens"), 0)
         ballots = []
         for _, _, sheet in self._sheets():
             counts["answers"] += len(sheet)
@@ -130,18 +190,19 @@ class Harvest:
             (greedy,) = self._read(_BASE)
             counts["tokens"] += sum(answer.tokens for answer in greedy)
             wrong = {answer.row for answer in greedy if not answer.correct}
-        examples = choose_examples(
-            self._harvested(),
-            votes,
-            round_number=self.round_number,
-            keep=self.settings.keep,
-            rows=wrong,
+        harvested = (
+            HarvestedAnswer(answer, self.ensemble.experts[rank - 1].index, rank, sample)
+            for rank, sample, sheet in self._sheets()
+            for answer in sheet
         )
-        lines = encode_examples(examples, lambda row: self.task.messages(self.rows[row]))
+        examples = choose_examples(harvested, votes, keep=self.settings.keep, rows=wrong)
+        lines = encode_examples(
+            examples, votes, self.round_number, lambda row: self.task.messages(self.rows[row])
+        )
         before = earlier.read_text(encoding="utf-8").split("\n")[:-1] if earlier else []
         whole = merged_lines(before, lines)
-        counts["rows"], counts["examples"] = len(rows_of(examples)), len(examples)
-        counts["dataset_examples"] = len(whole)
+        counts["rows"] = len({each.answer.row for each in examples})
+        counts["examples"], counts["dataset_examples"] = len(examples), len(whole)
         write_file(self.place / DATASET, "".join(f"{line}\n" for line in whole).encode())
         write_file(self.place / COUNTS, encode_json(counts))
         shutil.rmtree(self.place / _ANSWERS)
@@ -150,24 +211,10 @@ class Harvest:
     def _sampling(self, rank: int, sample: int, asked: AskedRows) -> Sampling | None:
         if not self.settings.temperature:
             return None
-        seed = sample_seed(self.seed, (rank - 1) * self.settings.samples + sample)
-        seeds = [row_seed(seed, row) for row in range(len(asked.rows))]
+        number = (rank - 1) * self.settings.samples + sample
+        seed = derived_seed("sample", self.seed, number)
+        seeds = [derived_seed("row", seed, row) for row in range(len(asked.rows))]
         return Sampling(self.settings.temperature, seeds, self.settings.top_p)
-
-    def _harvested(self) -> Iterator[HarvestedAnswer]:
-        for rank, sample, sheet in self._sheets():
-            for answer in sheet:
-                yield HarvestedAnswer(
-                    row=answer.row,
-                    completion=answer.completion,
-                    vote=answer.vote,
-                    correct=answer.correct,
-                    tokens=answer.tokens,
-                    truncated=answer.truncated,
-                    candidate=self.ensemble.experts[rank - 1].index,
-                    rank=rank,
-                    sample=sample,
-                )
 
     def _sheets(self) -> Iterator[tuple[int, int, Sequence[Answer]]]:
         """Yield rank, sample and answers, in the order of the ranks, as votes need them."""

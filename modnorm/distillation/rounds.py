@@ -41,14 +41,7 @@ from modnorm.checkpoint.checkpoint_files import file_digest
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.rundir import RunDirectory
 from modnorm.distillation.answering import answering_model, judging_task
-from modnorm.distillation.harvesting import (
-    COUNTS,
-    DATASET,
-    Harvest,
-    harvest_seed,
-    round_seed,
-    training_seed,
-)
+from modnorm.distillation.harvesting import COUNTS, DATASET, Harvest, derived_seed
 from modnorm.errors import ConflictError, EvaluationError
 from modnorm.files import encode_json, write_file
 from modnorm.prediction.ensemble_definition import define_ensemble
@@ -182,7 +175,7 @@ class Distillation:
                 task=task,
                 rows=self._rows["training"],
                 settings=settings,
-                seed=harvest_seed(self.spec.population.seed, number),
+                seed=derived_seed("harvest", self.spec.population.seed, number),
                 round_number=number,
             )
             if harvest.missing:
@@ -216,7 +209,7 @@ class Distillation:
             revision=start.revision,
             dataset=place / DATASET,
             training=self._settings.training,
-            seed=training_seed(self.spec.population.seed, number),
+            seed=derived_seed("training", self.spec.population.seed, number),
             directory=place / _TRAINING,
             device=self._means.device,
         )
@@ -224,7 +217,7 @@ class Distillation:
             output_to(self.directory / LOG),
             self._means.counted(f"round {number}: training") as on_progress,
         ):
-            train_in_child(job, on_progress=lambda one: on_progress(one.step, one.steps))
+            train_in_child(job, on_progress)
 
     def _evaluate(self, number: int) -> None:
         """Write the greedy answers of a round's model to development and held-out rows."""
@@ -279,8 +272,13 @@ class Distillation:
     def _entry(self, number: int) -> RoundEntry:
         place = self._place(number)
         evaluation = _read(place / _EVALUATION)
-        answers = sum(each["answers"] for each in evaluation.values())
-        tokens = sum(each["tokens"] for each in evaluation.values())
+        budget = BudgetOfRound(
+            answers=sum(each["answers"] for each in evaluation.values()),
+            tokens=sum(each["tokens"] for each in evaluation.values()),
+            training_tokens=0,
+            training_flops=0.0,
+            training_seconds=0.0,
+        )
         entry = RoundEntry(
             round=number,
             search=None,
@@ -290,39 +288,27 @@ class Distillation:
             development=_accuracy(evaluation["development"]),
             heldout=_accuracy(evaluation["heldout"]),
             training=None,
-            budget=BudgetOfRound(
-                answers=answers,
-                tokens=tokens,
-                training_tokens=0,
-                training_flops=0.0,
-                training_seconds=0.0,
-            ),
+            budget=budget,
         )
         if not number:
             return entry
-        counts = _read(place / COUNTS)
+        counts, run, around = _read(place / COUNTS), load_run(place), self._searched(number)
         trained = TrainedStudent.model_validate_json((place / _TRAINING / OUTCOME).read_bytes())
-        run = load_run(place)
-        tokens_searched = run.answers_frame(["tokens"])["tokens"]
-        around = self._searched(number)
-        size = self._settings.harvest.experts or self.spec.population.ensemble_sizes[-1]
-        model = f"student of round {around}" if around else self.spec.model.name
+        searched = run.answers_frame(["tokens"])["tokens"]
         greedy = len(self._rows["training"]) if self._settings.harvest.only_wrong else 0
-        return {
-            **entry,
-            "search": search_entry(run, model, size),
-            "harvest": counts,
-            "dataset": file_digest(place / DATASET),
-            "student": trained.digest,
-            "training": trained.model_dump(mode="json"),
-            "budget": BudgetOfRound(
-                answers=len(tokens_searched) + counts["answers"] + greedy + answers,
-                tokens=int(tokens_searched.sum()) + counts["tokens"] + tokens,
-                training_tokens=trained.tokens,
-                training_flops=trained.flops,
-                training_seconds=trained.seconds,
-            ),
-        }
+        budget["answers"] += len(searched) + counts["answers"] + greedy
+        budget["tokens"] += int(searched.sum()) + counts["tokens"]
+        budget["training_tokens"] = trained.tokens
+        budget["training_flops"] = trained.flops
+        budget["training_seconds"] = trained.seconds
+        model = f"student of round {around}" if around else self.spec.model.name
+        size = self._settings.harvest.experts or self.spec.population.ensemble_sizes[-1]
+        entry["search"] = search_entry(run, model, size)
+        entry["harvest"] = counts
+        entry["dataset"] = file_digest(place / DATASET)
+        entry["student"] = trained.digest
+        entry["training"] = trained.model_dump(mode="json")
+        return entry
 
 
 def search_spec(spec: ExperimentSpec, number: int, model: ModelSpec) -> ExperimentSpec:
@@ -334,7 +320,9 @@ def search_spec(spec: ExperimentSpec, number: int, model: ModelSpec) -> Experime
     method = spec.method
     if model != spec.model:
         method = method.model_copy(update={"profile": None})
-    seed = round_seed(spec.population.seed, number)
+    seed = spec.population.seed  # that of the first round
+    if number > 1:
+        seed = derived_seed("population", seed, number)
     return spec.model_copy(
         update={
             "name": suffixed(spec.name, f"round {number}"),

@@ -4,6 +4,6 @@ Needs the extra `modnorm[train]`. The names exported here import neither.
 """
 
 from modnorm.training.child_process import train_in_child
-from modnorm.training.job import TrainedStudent, TrainingJob, TrainingProgress
+from modnorm.training.job import TrainedStudent, TrainingJob
 
-__all__ = ["TrainedStudent", "TrainingJob", "TrainingProgress", "train_in_child"]
+__all__ = ["TrainedStudent", "TrainingJob", "train_in_child"]

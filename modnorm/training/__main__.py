@@ -21,24 +21,21 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     job = TrainingJob.model_validate_json(Path(sys.argv[1]).read_bytes())
     try:
-        import torch  # noqa: PLC0415 - after the redirection
         from transformers.utils import logging  # noqa: PLC0415 - after the redirection
 
         from modnorm.training.fine_tuning import train  # noqa: PLC0415 - after the redirection
 
         logging.disable_progress_bar()
-        if job.threads:
-            torch.set_num_threads(job.threads)
         job.directory.mkdir(parents=True, exist_ok=True)
         # The child of a killed trainer may not have ended yet.
         with locked(job.directory / LOCK):
-            outcome = train(
-                job, on_progress=lambda one: _send(pipe, {"progress": one.model_dump(mode="json")})
-            )
+            outcome = train(job, lambda step, steps: _send(pipe, {"progress": [step, steps]}))
     except Exception as error:
-        _send(pipe, {"error": _fault(error)})
         if not isinstance(error, ModnormError):
+            _send(pipe, {"error": ["EngineError", f"{type(error).__name__}: {error}", None, None]})
             raise
+        fault = [type(error).__name__, error.message, error.field, error.remedy]
+        _send(pipe, {"error": fault})
         sys.exit(1)
     _send(pipe, {"outcome": outcome.model_dump(mode="json")})
 
@@ -46,14 +43,6 @@ def main() -> None:
 def _send(pipe: TextIO, message: Mapping[str, object]) -> None:
     pipe.write(json.dumps(message) + "\n")
     pipe.flush()
-
-
-def _fault(error: Exception) -> Mapping[str, str | None]:
-    if isinstance(error, ModnormError):
-        name, message = type(error).__name__, error.message
-        return {"kind": name, "message": message, "field": error.field, "remedy": error.remedy}
-    text = f"{type(error).__name__}: {error}"
-    return {"kind": "EngineError", "message": text, "field": None, "remedy": None}
 
 
 def _end_with_parent() -> None:

@@ -24,25 +24,22 @@ from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, weights_sh
 from modnorm.checkpoint.writing import write_checkpoint
 from modnorm.errors import CandidateError, DoesNotFitError, UnavailableError
 from modnorm.files import encode_json, write_file
+from modnorm.prediction.ranked_votes import OnProgress, ignore_progress
 from modnorm.training.job import (
     ADAPTER,
     IDENTITY,
     OUTCOME,
     STATE,
     STUDENT,
-    OnProgress,
     StepLoss,
     TrainedStudent,
     TrainingJob,
-    TrainingProgress,
     cannot_write,
-    ignore_progress,
 )
 from modnorm.training.trainer_setup import (
     ATTENTION,
     EncodedExamples,
     TrainerSetup,
-    activation_bytes,
     encode_examples,
     halved,
     make_trainer,
@@ -95,16 +92,7 @@ class JobCallback(TrainerCallback):
                 field="training.learning_rate",
                 remedy="lower it",
             )
-        self._on_progress(
-            TrainingProgress(
-                step=state.global_step,
-                steps=state.max_steps,
-                epoch=float(state.epoch or 0.0),
-                loss=logs["loss"],
-                learning_rate=logs["learning_rate"],
-                tokens=int(state.num_input_tokens_seen),
-            )
-        )
+        self._on_progress(state.global_step, state.max_steps)
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, *_: TrainerControl, **__: object
@@ -120,7 +108,7 @@ def whole_checkpoints(state: Path) -> list[Path]:
     return sorted((mark.parent for mark in marks), key=lambda path: int(path.name.split("-")[1]))
 
 
-def train(job: TrainingJob, *, on_progress: OnProgress = ignore_progress) -> TrainedStudent:
+def train(job: TrainingJob, on_progress: OnProgress = ignore_progress) -> TrainedStudent:
     """Train the student of a job, or go on where an earlier call in its directory stopped.
 
     The outcome of a finished job is returned as it is. On a CPU an interrupted training ends in
@@ -198,9 +186,7 @@ class _Training:
         for folder in reversed(whole_checkpoints(self._setup.state)):
             state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
             return int(state.train_batch_size)
-        token_bytes = activation_bytes(self._checkpoint.config, self._setup.dtype)
-        batch = self._job.training.batch_size
-        return micro_batch(batch, examples.longest, token_bytes, self._setup.device)
+        return micro_batch(self._setup, examples.longest)
 
     def _attempt(self, examples: EncodedExamples, size: int) -> TrainedStudent:
         trainer = make_trainer(self._setup, examples, self._callback, size)
@@ -232,6 +218,7 @@ class _Training:
     def _outcome(
         self, state: TrainerState, examples: EncodedExamples, size: int, sha256: str
     ) -> TrainedStudent:
+        device = self._setup.device
         return TrainedStudent(
             digest=resolve_checkpoint(str(self._job.directory / STUDENT)).digest,
             weights_sha256=sha256,
@@ -251,17 +238,13 @@ class _Training:
             ),
             micro_batch=size,
             seconds=self._callback.seconds,
-            environment=self._environment(),
+            environment={
+                **{name: version(name) for name in _LIBRARIES},
+                "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+                "threads": str(torch.get_num_threads()),
+                "weights": dtype_name(self._setup.dtype),
+            },
         )
-
-    def _environment(self) -> Mapping[str, str]:
-        device = self._setup.device
-        return {
-            **{name: version(name) for name in _LIBRARIES},
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-            "threads": str(torch.get_num_threads()),
-            "weights": dtype_name(self._setup.dtype),
-        }
 
 
 def merged_state(checkpoint: Checkpoint, adapter: Path) -> Mapping[str, torch.Tensor]:

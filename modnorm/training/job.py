@@ -1,6 +1,6 @@
 """A training job, its progress and its outcome, and the files of its directory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,22 +37,6 @@ class TrainingJob(_Record):
     """The job's directory; a job that is started again there goes on."""
     device: str | None = None
     """Device of torch; by default the first GPU, or else the CPU."""
-    threads: int = 0
-    """Threads of CPU kernels in a child process; 0 for torch's own number."""
-
-
-class TrainingProgress(_Record):
-    """The progress of a training after a step."""
-
-    step: int
-    steps: int
-    """All steps of the training."""
-    epoch: float
-    loss: float
-    """Mean loss of the step's completion tokens, in nats."""
-    learning_rate: float
-    tokens: int
-    """Tokens read so far, prompts included, without padding."""
 
 
 class StepLoss(_Record):
@@ -91,22 +75,9 @@ class TrainedStudent(_Record):
     """Libraries and device, on which rounding may depend."""
 
 
-OnProgress = Callable[[TrainingProgress], None]
-"""Called after every step."""
-
-
-def ignore_progress(_progress: TrainingProgress, /) -> None:
-    """Do nothing with the progress."""
-
-
-def missing_packages() -> tuple[str, ...]:
-    """Return the packages of the extra `modnorm[train]` that are not installed."""
-    return tuple(name for name in _PACKAGES if find_spec(name) is None)
-
-
 def require_packages() -> None:
     """Refuse to train without the extra `modnorm[train]`."""
-    if missing := missing_packages():
+    if missing := [name for name in _PACKAGES if find_spec(name) is None]:
         raise PreconditionError(
             f"training needs {', '.join(missing)}",
             field="distillation",

@@ -1,7 +1,7 @@
 """TRL's trainer for a job: model, adapter, encoded examples, arguments and micro-batches."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -59,20 +59,16 @@ class EncodedExamples:
         return max(map(len, self.input_ids))
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingExample:
-    """A prompt and the answer that the student learns."""
-
-    prompt: tuple[Message, ...]
-    completion: str
+Example = tuple[tuple[Message, ...], str]
+"""A prompt and the answer that the student learns."""
 
 
-def read_examples(path: Path) -> tuple[TrainingExample, ...]:
+def read_examples(path: Path) -> tuple[Example, ...]:
     """Return the examples of a harvest's dataset, without their provenance, in file order."""
     # A JSON text may hold U+2028 and U+0085, at which `splitlines` would cut it.
     lines = map(json.loads, path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     return tuple(
-        TrainingExample(
+        (
             tuple(Message(each["role"], each["content"]) for each in line["prompt"]),
             line["completion"][0]["content"],
         )
@@ -81,16 +77,16 @@ def read_examples(path: Path) -> tuple[TrainingExample, ...]:
 
 
 def encode_examples(
-    examples: Sequence[TrainingExample], encoder: PromptEncoder, longest: int
+    examples: Sequence[Example], encoder: PromptEncoder, longest: int
 ) -> EncodedExamples:
     """Encode examples; leave out those with more than `longest` tokens.
 
     A truncated answer would teach the student to stop in its middle.
     """
     kept_ids, kept_labels = [], []
-    for example in examples:
-        prompt = encoder.encode(example.prompt)
-        answer = [*encoder.encode_text(example.completion), encoder.end_id]
+    for messages, completion in examples:
+        prompt = encoder.encode(messages)
+        answer = [*encoder.encode_text(completion), encoder.end_id]
         if len(prompt) + len(answer) <= longest:
             kept_ids.append(prompt + answer)
             kept_labels.append([IGNORED] * len(prompt) + answer)
@@ -124,25 +120,40 @@ class TrainerSetup:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of the base's weights in training."""
-        return training_dtype(self.weights, self.device, full=self.is_full)
+        """Dtype of the base's weights in training.
+
+        Full training keeps float32 weights, since steps are smaller than the steps of bfloat16.
+        The frozen weights below an adapter stay bfloat16 on a GPU.
+        """
+        if self.is_full or self.weights != torch.bfloat16:
+            return torch.float32
+        return arithmetic_dtype(self.weights, self.device)
 
 
 def make_trainer(
     setup: TrainerSetup, examples: EncodedExamples, callback: TrainerCallback, micro_batch: int
 ) -> SFTTrainer:
     """Return a trainer of the base's weights, or of an adapter on them."""
-    arguments = _arguments(setup, micro_batch)
+    alpha = setup.training.adapter_alpha
+    adapter = LoraConfig(
+        r=setup.training.rank,
+        # PEFT accepts fractions, and says whole numbers.
+        lora_alpha=int(alpha) if alpha.is_integer() else cast("int", alpha),
+        lora_dropout=setup.training.dropout,
+        bias="none",
+        task_type="CAUSAL_LM",
+        target_modules="all-linear",  # all but the head
+    )
     model = load_pretrained(setup.checkpoint, dtype=setup.dtype, attention=ATTENTION)
     model.config.use_cache = False
     columns = {"input_ids": list(examples.input_ids), "labels": list(examples.labels)}
     trainer = _Trainer(
         model=model,
-        args=arguments,
+        args=_arguments(setup, micro_batch),
         train_dataset=Dataset.from_dict(columns),
         processing_class=PromptEncoder(setup.checkpoint).tokenizer,
         callbacks=[callback],
-        peft_config=None if setup.is_full else _adapter(setup.training),
+        peft_config=None if setup.is_full else adapter,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -159,20 +170,6 @@ class _Trainer(SFTTrainer):
             raise
         except (OSError, SafetensorError, RuntimeError) as error:  # torch raises the last
             raise cannot_write(f"cannot write {self.args.output_dir}: {error}") from error
-
-
-def _adapter(training: TrainingSpec) -> LoraConfig:
-    """Return PEFT's configuration of an adapter on every linear map but the head."""
-    alpha = training.adapter_alpha
-    return LoraConfig(
-        r=training.rank,
-        # PEFT accepts fractions, and says whole numbers.
-        lora_alpha=int(alpha) if alpha.is_integer() else cast("int", alpha),
-        lora_dropout=training.dropout,
-        bias="none",
-        task_type="CAUSAL_LM",
-        target_modules="all-linear",
-    )
 
 
 def _arguments(setup: TrainerSetup, micro_batch: int) -> SFTConfig:
@@ -210,37 +207,19 @@ def _arguments(setup: TrainerSetup, micro_batch: int) -> SFTConfig:
     return arguments
 
 
-def activation_bytes(config: Mapping[str, object], dtype: torch.dtype) -> int:
-    """Return an estimate of the bytes that a token needs between forward and backward pass."""
-    hidden = positive(config, "hidden_size")
-    inner = positive(config, "intermediate_size")
-    layer = _HIDDEN * hidden + _INNER * inner
-    return positive(config, "num_hidden_layers") * layer * dtype.itemsize
-
-
-def micro_batch(batch: int, longest: int, token_bytes: int, device: torch.device) -> int:
-    """Return the largest divisor of the effective batch whose activations fit."""
-    fits = max(1, _memory(device) // (longest * token_bytes))
+def micro_batch(setup: TrainerSetup, longest: int) -> int:
+    """Return the largest divisor of the effective batch whose activations should fit."""
+    config = setup.checkpoint.config
+    hidden, inner = positive(config, "hidden_size"), positive(config, "intermediate_size")
+    token = _HIDDEN * hidden + _INNER * inner
+    token *= positive(config, "num_hidden_layers") * setup.dtype.itemsize
+    memory = CPU_BYTES
+    if setup.device.type == "cuda":
+        memory = int(GPU_SHARE * torch.cuda.get_device_properties(setup.device).total_memory)
+    batch, fits = setup.training.batch_size, max(1, memory // (longest * token))
     return max(size for size in range(1, min(batch, fits) + 1) if batch % size == 0)
 
 
 def halved(batch: int, size: int) -> int:
     """Return the largest divisor of the effective batch that is at most half of `size`."""
     return max(each for each in range(1, max(1, size // 2) + 1) if batch % each == 0)
-
-
-def training_dtype(weights: torch.dtype, device: torch.device, *, full: bool) -> torch.dtype:
-    """Return the dtype that weights have in training.
-
-    Full training keeps float32 weights, since steps are smaller than the steps of bfloat16. The
-    frozen weights below an adapter stay bfloat16 on a GPU.
-    """
-    if full or weights != torch.bfloat16:
-        return torch.float32
-    return arithmetic_dtype(weights, device)
-
-
-def _memory(device: torch.device) -> int:
-    if device.type != "cuda":
-        return CPU_BYTES
-    return int(GPU_SHARE * torch.cuda.get_device_properties(device).total_memory)

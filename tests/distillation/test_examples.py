@@ -1,17 +1,19 @@
-"""The choice of a student's examples."""
+"""The choice of a student's examples, and the seeds of a harvest."""
 
 import json
-from itertools import count
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.distillation.examples import (
+from modnorm.distillation.harvesting import (
     HarvestedAnswer,
     choose_examples,
+    derived_seed,
     encode_examples,
     merged_lines,
 )
+from modnorm.search.voting import Answer
+from modnorm.spec_limits import MAX_SEED
 from modnorm.tasks.protocol import Message
 
 ROWS = 4
@@ -23,12 +25,15 @@ def harvests(draw):
     """Draw the answers of three experts with two samples to four rows, and the votes."""
     answers = [
         HarvestedAnswer(
-            row=row,
-            completion=draw(TEXTS),
-            vote=draw(st.sampled_from(["1", "2", None])),
-            correct=draw(st.booleans()),
-            tokens=draw(st.integers(1, 5)),
-            truncated=draw(st.booleans()),
+            Answer(
+                row=row,
+                completion=draw(TEXTS),
+                reward=0.0,
+                vote=draw(st.sampled_from(["1", "2", None])),
+                correct=draw(st.booleans()),
+                tokens=draw(st.integers(1, 5)),
+                truncated=draw(st.booleans()),
+            ),
             candidate=10 * rank,
             rank=rank,
             sample=sample,
@@ -41,46 +46,44 @@ def harvests(draw):
     return sorted(draw(st.permutations(answers)), key=place), votes
 
 
-def place(answer):
+def place(one):
     """Return an answer's place in a harvest: rows come in any order, experts by rank."""
-    return answer.rank, answer.sample
+    return one.rank, one.sample
 
 
-@given(harvests(), st.integers(1, 4))
-def test_examples_are_those_of_a_choice_that_holds_all_answers(harvest, keep):
+def text_of(one):
+    return one.answer.completion.strip()
+
+
+@given(harvests(), st.integers(1, 4), st.sampled_from([None, {1, 2}]))
+def test_examples_are_those_of_a_choice_that_holds_all_answers(harvest, keep, rows):
     answers, votes = harvest
     chosen = []
-    for row in range(ROWS):
+    for row in rows or range(ROWS):
         usable = [
-            each for each in answers if each.row == row and each.correct and not each.truncated
+            each
+            for each in answers
+            if each.answer.row == row and each.answer.correct and not each.answer.truncated
         ]
-        texts = {each.completion.strip() for each in usable}
         best = [
-            min((each for each in usable if each.completion.strip() == text), key=place)
-            for text in texts
+            min((each for each in usable if text_of(each) == text), key=place)
+            for text in set(map(text_of, usable))
         ]
-        best.sort(key=lambda each: (each.vote != votes[row], each.tokens, *place(each)))
+        best.sort(
+            key=lambda each: (each.answer.vote != votes[row], each.answer.tokens, *place(each))
+        )
         chosen += best[:keep]
-    examples = choose_examples(answers, votes, round_number=1, keep=keep)
-    assert [example.answer for example in examples] == chosen
-
-
-@given(harvests())
-def test_other_rows_can_be_left_out(harvest):
-    answers, votes = harvest
-    whole = choose_examples(answers, votes, round_number=1, keep=3)
-    some = choose_examples(answers, votes, round_number=1, keep=3, rows={1, 2})
-    assert some == tuple(each for each in whole if each.answer.row in {1, 2})
+    assert choose_examples(answers, votes, keep=keep, rows=rows) == chosen
 
 
 def make_lines(answers, votes, round_number=1):
-    examples = choose_examples(answers, votes, round_number=round_number, keep=3)
-    return encode_examples(examples, lambda row: [Message("user", f"Say {row}.")])
+    examples = choose_examples(answers, votes, keep=3)
+    return encode_examples(examples, votes, round_number, lambda row: [Message("user", f"{row}?")])
 
 
 @given(harvests(), harvests())
 def test_datasets_merge_without_repeated_answers(first, second):
-    earlier, later = make_lines(*first), make_lines(second[0], second[1], round_number=2)
+    earlier, later = make_lines(*first), make_lines(second[0], second[1], 2)
     merged = merged_lines(earlier, later)
     assert merged[: len(earlier)] == earlier
     assert merged_lines(merged, later) == merged
@@ -92,21 +95,11 @@ def test_datasets_merge_without_repeated_answers(first, second):
 
 
 def test_a_line_holds_prompt_completion_and_provenance():
-    numbers = count(1)
-    answer = HarvestedAnswer(
-        row=3,
-        completion="Größe 5",
-        vote="5",
-        correct=True,
-        tokens=next(numbers),
-        truncated=False,
-        candidate=7,
-        rank=2,
-        sample=1,
-    )
-    (text,) = make_lines([answer], ["4"] * ROWS, round_number=2)
+    answer = Answer(3, "Größe 5", reward=1.0, vote="5", correct=True, tokens=1, truncated=False)
+    harvested = HarvestedAnswer(answer, candidate=7, rank=2, sample=1)
+    (text,) = make_lines([harvested], ["4"] * ROWS, round_number=2)
     assert json.loads(text) == {
-        "prompt": [{"role": "user", "content": "Say 3."}],
+        "prompt": [{"role": "user", "content": "3?"}],
         "completion": [{"role": "assistant", "content": "Größe 5"}],
         "row": 3,
         "answer": "5",
@@ -117,3 +110,15 @@ def test_a_line_holds_prompt_completion_and_provenance():
         "expert": {"candidate": 7, "rank": 2, "sample": 1},
     }
     assert "\n" not in text
+
+
+@given(st.integers(0, MAX_SEED), st.integers(0, 1_000))
+def test_seeds_fit_all_engines_and_differ_by_kind(seed, index):
+    made = [derived_seed(kind, seed, index) for kind in ("harvest", "sample", "row")]
+    assert all(0 <= each <= MAX_SEED for each in made)
+    assert len(set(made)) == 3
+
+
+def test_seeds_are_fixed():
+    """A repeated job on another machine or another version gives the same answers."""
+    assert derived_seed("row", 0, 0) == 988_759_122_096_763_294

@@ -12,13 +12,13 @@ from tests.faults import error_at
 
 
 def test_an_interrupted_child_ends_and_leaves_its_checkpoints(make_job, forked_trainings):
-    def interrupt(progress):
-        if progress.step == 3:
+    def interrupt(step, _steps):
+        if step == 3:
             raise KeyboardInterrupt
 
     job = make_job()
     with pytest.raises(KeyboardInterrupt):
-        train_in_child(job, on_progress=interrupt)
+        train_in_child(job, interrupt)
     assert list((job.directory / STATE).glob("checkpoint-2/complete"))
 
 

@@ -12,8 +12,8 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.errors import CandidateError, UnavailableError
 from modnorm.spec import TrainingSpec
-from modnorm.training import TrainingJob, TrainingProgress
-from modnorm.training.fine_tuning import train
+from modnorm.training import TrainingJob
+from modnorm.training.fine_tuning import train, write_student
 from modnorm.training.job import ADAPTER, STATE, STUDENT
 from modnorm.training.trainer_setup import IGNORED, encode_examples, read_examples
 from tests.faults import error_at
@@ -25,12 +25,12 @@ FULL = TrainingSpec(method="full", batch_size=4, epochs=2, checkpoint_steps=2, l
 def train_until(job, step):
     """Train and stop with an error once a step is reported."""
 
-    def stop(progress):
-        if progress.step == step:
+    def stop(now, _steps):
+        if now == step:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(job, on_progress=stop)
+        train(job, stop)
 
 
 def weights_of(job):
@@ -51,8 +51,8 @@ def finished(model, dataset, tmp_path_factory):
             directory=tmp_path_factory.mktemp(method),
             device="cpu",
         )
-        reports: list[TrainingProgress] = []
-        return job, train(job, on_progress=reports.append), reports
+        reports: list[tuple[int, int]] = []
+        return job, train(job, lambda *progress: reports.append(progress)), reports
 
     return finish
 
@@ -66,13 +66,12 @@ def test_a_student_is_a_checkpoint_like_its_base(model, finished, method):
     assert stored.dtype == torch.bfloat16
     assert student.digest == written.digest != base.digest == student.base_digest
     assert student.weights_sha256 == weights_sha256(stored.layout, stored.read)
-    messages = read_examples(job.dataset)[0].prompt
+    messages = read_examples(job.dataset)[0][0]
     assert PromptEncoder(written).encode(messages) == PromptEncoder(base).encode(messages)
-    assert [report.step for report in reports] == [1, 2, 3, 4, 5, 6]
-    assert [each.loss for each in student.losses] == [report.loss for report in reports]
+    assert reports == [(step, 6) for step in range(1, 7)]
     assert student.losses[-1].loss < student.losses[0].loss
     assert (student.steps, student.examples, student.left_out) == (6, 12, 0)
-    assert student.tokens == reports[-1].tokens > 0
+    assert student.tokens > 0
     assert student.flops > 0
     assert (job.directory / STUDENT / ADAPTER).is_dir() == (method == "lora")
     assert not (job.directory / STATE).exists()
@@ -84,7 +83,7 @@ def test_an_interrupted_training_ends_in_the_same_bytes(finished, make_job, meth
     interrupted = make_job("interrupted", whole.training)
     train_until(interrupted, step)
     steps: list[int] = []
-    outcome = train(interrupted, on_progress=lambda progress: steps.append(progress.step))
+    outcome = train(interrupted, lambda step, _: steps.append(step))
     assert steps[0] == resumed  # the step after the last checkpoint
     assert weights_of(interrupted) == weights_of(whole)
     assert outcome.model_copy(update={"seconds": 0}) == expected.model_copy(update={"seconds": 0})
@@ -113,7 +112,7 @@ def test_the_adapter_and_the_merged_weights_are_one_model(model, finished):
     base = load_pretrained(resolve_checkpoint(model), dtype=torch.float32, attention="sdpa")
     adapted = PeftModel.from_pretrained(base, str(job.directory / STUDENT / ADAPTER))
     merged = load_pretrained(student, dtype=torch.float32, attention="sdpa")
-    ids = torch.tensor([PromptEncoder(student).encode(read_examples(job.dataset)[0].prompt)])
+    ids = torch.tensor([PromptEncoder(student).encode(read_examples(job.dataset)[0][0])])
     with torch.inference_mode():
         difference = adapted(ids).logits - merged(ids).logits
     assert difference.abs().max() < 0.1  # the merged weights are rounded to bfloat16
@@ -162,8 +161,8 @@ def test_a_diverging_training_fails_with_a_remedy(make_job):
 
 def test_examples_beyond_the_longest_sequence_are_left_out(model, make_job, tmp_path):
     lengths = sorted(
-        len(PromptEncoder(resolve_checkpoint(model)).encode(example.prompt))
-        for example in read_examples(write_dataset(tmp_path / "examples.jsonl"))
+        len(PromptEncoder(resolve_checkpoint(model)).encode(prompt))
+        for prompt, _ in read_examples(write_dataset(tmp_path / "examples.jsonl"))
     )
     short = SHORT.model_copy(update={"max_length": lengths[-1] + 18})
     outcome = train(make_job(training=short))
@@ -171,3 +170,12 @@ def test_examples_beyond_the_longest_sequence_are_left_out(model, make_job, tmp_
     assert outcome.examples + outcome.left_out == 12
     with error_at("training.max_length"):
         train(make_job("none", training=SHORT.model_copy(update={"max_length": 4})))
+
+
+def test_a_place_that_cannot_be_written_names_the_setting(tmp_path):
+    base = resolve_checkpoint("tiny-thicket")
+    state = load_pretrained(base, dtype=torch.bfloat16, attention="sdpa").state_dict()
+    (tmp_path / "taken").write_text("a file")
+    with error_at("out", "cannot write", kind=UnavailableError) as refused:
+        write_student(base, state, tmp_path / "taken" / "student", {})
+    assert "--out" in (refused.value.remedy or "")
