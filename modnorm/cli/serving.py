@@ -162,8 +162,7 @@ async def answer_requests(server: "Server", listener: socket.socket) -> None:
         watching.cancel()
     if not server.answering.is_alive:
         raise EngineError(
-            "the engine has failed, and could not be loaded again",
-            remedy="read the log above for the reason",
+            "the engine has failed", remedy="read the log above, then start the server again"
         )
 
 

@@ -40,8 +40,8 @@ class SwitchingAnswers:
     """Answers questions in a thread that owns the engine, and switches between experts.
 
     Requests of one model and cap that wait at the same time share a batch. The engine writes the
-    weights of the batch's experts one after another, and holds the base between batches. An engine
-    that failed is loaded again: its process may have ended.
+    weights of the batch's experts one after another, and holds the base between batches.
+    The thread ends with an engine that failed, whose process may have ended.
     """
 
     def __init__(
@@ -60,7 +60,6 @@ class SwitchingAnswers:
         self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._stopping = False
-        self._reloading = False
         self._loading: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -73,8 +72,7 @@ class SwitchingAnswers:
     @property
     def is_ready(self) -> bool:
         """Whether the engine is loaded and its thread runs."""
-        loaded = self._loading.done() and not self._reloading
-        return loaded and self._thread.is_alive() and not self._stopping
+        return self._loading.done() and self._thread.is_alive() and not self._stopping
 
     @property
     def is_alive(self) -> bool:
@@ -84,7 +82,7 @@ class SwitchingAnswers:
     @property
     def is_loading(self) -> bool:
         """Whether the thread loads the engine, which nothing can interrupt."""
-        return self._thread.is_alive() and (self._reloading or not self._loading.done())
+        return self._thread.is_alive() and not self._loading.done()
 
     async def answer(self, question: Question) -> AsyncGenerator[str | Prediction]:
         """Yield pieces of the text if the question streams, then the prediction.
@@ -133,32 +131,13 @@ class SwitchingAnswers:
         self._loading.set_result(None)
         try:
             while batch := self._next_batch():
-                if self._answer(engine, batch):
-                    continue
-                if not self._may_load_again():
+                if not self._answer(engine, batch):
+                    logger.error("the engine has failed")
                     break
-                engine = self._load_again(engine)
-        except Exception:  # the engine that failed is closed
-            logger.exception("the engine cannot be loaded again")
-        else:
             with suppress(EngineError):  # its process may have ended
                 engine.close()
         finally:
             self._refuse_waiting()
-
-    def _may_load_again(self) -> bool:
-        with self._changed:
-            self._reloading = not self._stopping
-            return self._reloading
-
-    def _load_again(self, engine: Engine) -> Engine:
-        """Replace an engine that failed; meanwhile requests wait."""
-        try:
-            with suppress(EngineError):
-                engine.close()
-            return self._load()
-        finally:
-            self._reloading = False
 
     def _refuse_waiting(self) -> None:
         """Refuse the requests that nothing will answer, and all later ones."""

@@ -35,21 +35,14 @@ class ScriptedEngine:
         self.held = 0
         self.encoder = PromptEncoder(resolve_checkpoint("tiny-thicket"))
         self.failure: Exception | None = None
-        self.load_failure: Exception | None = None
-        self.loads = 0
         self.is_closed = False
-        self.lives: list[int] = []
-        """Experts that may answer after each load; after later loads all may."""
-        self.left = 0
+        self.left = 1_000
+        """Experts that may still answer."""
         self.answers: SwitchingAnswers | None = None
         """Where the questions of a server wait for this engine."""
         self.batches: list[tuple[int, int, int]] = []
 
     def load(self):
-        if self.load_failure is not None:
-            raise self.load_failure
-        self.loads, self.left = self.loads + 1, self.lives.pop(0) if self.lives else 1_000
-        self.is_closed = False
         return self
 
     @contextmanager

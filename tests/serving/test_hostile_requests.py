@@ -140,18 +140,7 @@ def test_of_a_thousand_requests_at_once_each_is_answered_or_told_to_wait(serve, 
     assert f'modnorm_serve_requests_total{{route="{CHAT}",status="429"}} 960.0' in metrics
 
 
-def test_an_engine_that_failed_is_loaded_again(serve, engine):
-    """The process of an engine may have ended, and every later request would fail too."""
-    engine.lives = [1, 1, 1]
-    address = serve()
-    assert [call(address, CHAT, QUESTION)[0] for _ in range(3)] == [500, 500, 500]
-    status, content = call(address, CHAT, QUESTION)
-    assert (status, content["modnorm"]["answer"]) == (200, "8")
-    assert engine.loads == 4
-    assert call(address, "/readyz")[0] == 200
-
-
-def test_an_engine_that_cannot_be_loaded_again_fails_the_probes(serve, engine):
+def test_an_engine_that_failed_fails_the_probes(serve, engine):
     address = serve()
     engine.gate.clear()
     with ThreadPoolExecutor() as threads:
@@ -159,7 +148,7 @@ def test_an_engine_that_cannot_be_loaded_again_fails_the_probes(serve, engine):
         wait_until(lambda: engine.held, "the first call is answered")
         second = threads.submit(call, address, CHAT, QUESTION | {"model": "expert-1"})
         wait_until(lambda: engine.waiting == 1, "the second call waits")
-        engine.failure = engine.load_failure = EngineError("the GPU is gone")
+        engine.failure = EngineError("the GPU is gone")
         engine.gate.set()
         assert first.result()[0] == 500
         assert second.result()[0] == 503
