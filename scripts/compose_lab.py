@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
+from modnorm.client.connection import get_experiment
 from modnorm.client.export import save_run
 from modnorm.errors import UnavailableError
 from modnorm.spec import ExperimentSpec
@@ -104,7 +104,7 @@ class ComposeLab:
     def state(self, experiment_id: str) -> "experiments.ExperimentState.ValueType":
         """Return an experiment's state; wait for an aggregator that is down."""
         with self.client() as client:
-            return _patiently(lambda: client.call(get_experiment(experiment_id))).state
+            return _patiently(lambda: get_experiment(client, experiment_id)).state
 
     def submit(self, spec: ExperimentSpec, request_id: str) -> str:
         """Submit an experiment and return its id."""

@@ -78,14 +78,14 @@ def submit(
         )
     spec = seeded(read_spec(spec_file), seed)
     from modnorm.cli.run import follow_to_end, show_remarks
-    from modnorm.client.calls import create_experiment
+    from modnorm.client.connection import create_experiment
     from modnorm.client.resumption import resume_or_submit_shared
     from modnorm.v1 import experiment_pb2 as experiments
     from modnorm.wire.conversions import state_name
 
     with connect(server) as client:
         if again or request_id is not None:
-            experiment = client.call(create_experiment(spec, request_id))
+            experiment = create_experiment(client, spec, request_id)
         else:
             experiment = resume_or_submit_shared(client, spec, "submit")
         if not quiet:
@@ -111,16 +111,16 @@ def watch(
     """Follow an experiment to its end. With --json: one event a line."""
     asked = _id(experiment_id)
     from modnorm.cli.run import check_end, follow_to_end
-    from modnorm.client.calls import get_experiment
+    from modnorm.client.connection import get_experiment
     from modnorm.client.watch import watch_messages
 
     with connect(server) as client, interruptible("the experiment continues in the lab"):
         if as_json:
             for event in watch_messages(client, asked):
                 echo(json.dumps(as_dict(event)))
-            check_end(client.call(get_experiment(asked)))
+            check_end(get_experiment(client, asked))
             return
-        ended = follow_to_end(client, client.call(get_experiment(asked)), quiet=quiet)
+        ended = follow_to_end(client, get_experiment(client, asked), quiet=quiet)
         _show_experiment(client, ended, as_json=False)
 
 
@@ -160,11 +160,11 @@ def _show_stored(
     experiment_id: str, server: str | None, out: Path | None, *, as_json: bool
 ) -> None:
     """Show an experiment; write its files if a directory is named."""
-    from modnorm.client.calls import get_experiment
+    from modnorm.client.connection import get_experiment
     from modnorm.client.export import save_run_to
 
     with connect(server) as client:
-        experiment = client.call(get_experiment(experiment_id))
+        experiment = get_experiment(client, experiment_id)
         if out is not None:
             save_run_to(client, experiment_id, out)
         _show_experiment(client, experiment, as_json=as_json, place=out)
@@ -174,10 +174,10 @@ def _show_stored(
 
 def list_experiments(*, server: Server = None, as_json: Json = False) -> None:
     """List the experiments of a lab, newest first."""
-    from modnorm.client import calls
+    from modnorm.client import connection
 
     with connect(server) as client:
-        found = list(client.pages(calls.list_experiments))
+        found = list(connection.list_experiments(client))
     if as_json:
         emit_json([as_dict(experiment) for experiment in found])
         return
@@ -217,10 +217,10 @@ def _list_row(experiment: "experiments.Experiment") -> tuple[str, ...]:
 def cancel(experiment_id: ExperimentId, *, server: Server = None, as_json: Json = False) -> None:
     """Ask an experiment to stop."""
     asked = _id(experiment_id)
-    from modnorm.client.calls import cancel_experiment
+    from modnorm.client.connection import cancel_experiment
 
     with connect(server) as client:
-        experiment = client.call(cancel_experiment(asked))
+        experiment = cancel_experiment(client, asked)
         _show_experiment(client, experiment, as_json=as_json)
 
 

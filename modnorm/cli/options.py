@@ -218,11 +218,11 @@ def refuse_given(options: Mapping[str, object], reason: str, remedy: str) -> Non
 @contextmanager
 def in_lab(experiment_id: str, server: str) -> Iterator[tuple["Client", "experiments.Experiment"]]:
     """Connect to the lab that ran an experiment, and yield client and experiment."""
-    from modnorm.client.calls import get_experiment
+    from modnorm.client.connection import get_experiment
 
     with connect(server) as client:
         try:
-            experiment = client.call(get_experiment(experiment_id))
+            experiment = get_experiment(client, experiment_id)
         except NotFoundError as error:
             raise NotFoundError(
                 f"{error.message} in the lab {server}",

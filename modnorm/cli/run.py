@@ -232,7 +232,7 @@ def follow_to_end(
     a failed experiment once its cause is fixed.
     """
     from modnorm.cli.progress import Screen, catch_up, follow
-    from modnorm.client.calls import get_experiment
+    from modnorm.client.connection import get_experiment
     from modnorm.client.watch import watch_messages
 
     shown = on_one_line(experiment.spec.name) or title or experiment.id
@@ -240,7 +240,7 @@ def follow_to_end(
     with Screen(stderr(), shown, quiet=quiet) as screen:
         events = catch_up(watch_messages(client, experiment.id), experiment)
         follow(events, screen, max(sizes, default=1), _base_reward(client, experiment.id))
-    ended = client.call(get_experiment(experiment.id))
+    ended = get_experiment(client, experiment.id)
     check_end(ended, go_on)
     return ended
 
@@ -290,11 +290,11 @@ def show_remarks(client: "Client", experiment_id: str) -> None:
 
 
 def _base_reward(client: "Client", experiment_id: str) -> Callable[[], float | None]:
-    from modnorm.client.calls import get_experiment
+    from modnorm.client.connection import get_experiment
 
     def base_reward() -> float | None:
         try:
-            base = client.call(get_experiment(experiment_id)).base
+            base = get_experiment(client, experiment_id).base
         except UnavailableError:  # the event stream waits for the lab; the next event asks again
             return None
         return base.selection_reward if base.HasField("selection_reward") else None

@@ -1,18 +1,29 @@
 """The Python client of a lab: typed results, no messages of the wire."""
 
+import hashlib
+import json
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.analysis.listing import Listing
-from modnorm.arguments import require_function, require_path
-from modnorm.client.calls import (
+from modnorm.arguments import (
+    require_flag,
+    require_function,
+    require_index,
+    require_path,
+    require_several,
+    require_text,
+)
+from modnorm.client.connection import (
+    Connection,
+    ask_questions,
     cancel_experiment,
     create_experiment,
     get_experiment,
     list_experiments,
 )
-from modnorm.client.connection import Connection
 from modnorm.client.experiments import (
     Event,
     Experiment,
@@ -21,10 +32,17 @@ from modnorm.client.experiments import (
     experiment_from_message,
     summary_from_message,
 )
-from modnorm.client.predicting import predict_in_lab, questions_of
 from modnorm.client.watch import watch_messages
-from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
+from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.prediction.ranked_votes import (
+    OnProgress,
+    Prediction,
+    ignore_progress,
+    read_predictions,
+)
 from modnorm.spec import ExperimentSpec
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import state_name
 
 if TYPE_CHECKING:
     from modnorm.analysis.run import Run
@@ -48,16 +66,16 @@ class Client(Connection):
             UnavailableError: the lab did not answer in time; submit again with the request id
                 that the error names.
         """
-        return experiment_from_message(self.call(create_experiment(spec, request_id)))
+        return experiment_from_message(create_experiment(self, spec, request_id))
 
     def get(self, experiment_id: str) -> Experiment:
         """Return an experiment with the results it has so far."""
-        return experiment_from_message(self.call(get_experiment(experiment_id)))
+        return experiment_from_message(get_experiment(self, experiment_id))
 
     def list(self) -> Listing[ExperimentSummary]:
         """Return all experiments, newest first, without their results."""
         return Listing(
-            ExperimentSummary, lambda: map(summary_from_message, self.pages(list_experiments))
+            ExperimentSummary, lambda: map(summary_from_message, list_experiments(self))
         )
 
     def watch(self, experiment_id: str, cursor: int = 0) -> Iterator[Event]:
@@ -72,7 +90,7 @@ class Client(Connection):
 
     def cancel(self, experiment_id: str) -> Experiment:
         """Ask an experiment to stop; repeating it changes nothing."""
-        return experiment_from_message(self.call(cancel_experiment(experiment_id)))
+        return experiment_from_message(cancel_experiment(self, experiment_id))
 
     def run(self, experiment_id: str) -> "Run":
         """Return a finished experiment; its files are fetched into the cache and kept there.
@@ -116,9 +134,26 @@ class Client(Connection):
             InvalidInputError: a question breaks the task's schema; the message names its row.
             UnavailableError: the server could not be reached for `patience` seconds.
         """
+        require_text(experiment_id, "experiment_id")
+        for name, value in (("population", population), ("ensemble_size", ensemble_size)):
+            if value is not None:
+                require_index(value, name, least=1)
+        require_flag(ask_all, "ask_all")
         require_function(on_progress, "on_progress")
-        asked = questions_of(experiment_id, population, ensemble_size, questions, ask_all)
-        return predict_in_lab(self, asked, on_progress)
+        require_several(questions, "questions", "rows")
+        rows = [_encoded(number, question) for number, question in enumerate(questions)]
+        if not rows:
+            raise InvalidInputError(
+                "there are no questions", field="questions", remedy="give one row at least"
+            )
+        request = experiments.Questions(
+            of=experiment_id,
+            population=population,
+            ensemble_size=ensemble_size,
+            rows=rows,
+            ask_all=ask_all,
+        )
+        return _predictions(self, request, on_progress)
 
     def download(self, experiment_id: str, directory: Path | str) -> "Run":
         """Write the directory of a finished experiment and return the run in it.
@@ -133,3 +168,46 @@ class Client(Connection):
         path = require_path(directory, "directory")
         save_run_to(self, experiment_id, path)
         return load_run(path)
+
+
+_AGAIN = {experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED}
+
+
+def _predictions(
+    client: Connection, request: experiments.Questions, on_progress: OnProgress
+) -> Iterator[Prediction]:
+    """Yield the predictions of a request once its experiment has ended.
+
+    An equal request finds the experiment of an earlier one. If that failed or was cancelled,
+    another experiment reuses its finished answers.
+    """
+    from modnorm.analysis.run_files import PREDICTIONS  # noqa: PLC0415 - loads pandas
+    from modnorm.client.export import cached_run  # noqa: PLC0415 - loads pandas
+
+    content = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
+    experiment = ask_questions(client, request, content)
+    if experiment.state in _AGAIN:
+        experiment = ask_questions(client, request, str(uuid.uuid4()))
+    rows = len(request.rows)
+    for event in watch_messages(client, experiment.id):
+        progress = event.progress
+        on_progress(progress.jobs_done * rows, progress.jobs_total * rows)
+    ended = get_experiment(client, experiment.id)
+    if ended.state in _AGAIN:
+        raise PreconditionError(
+            ended.error or f"the experiment {ended.id} is {state_name(ended.state)}",
+            field="questions",
+            remedy=ended.remedy or "send the request again; finished answers are reused",
+        )
+    yield from read_predictions(cached_run(client, ended.id) / PREDICTIONS)
+
+
+def _encoded(number: int, question: Mapping[str, object]) -> str:
+    try:
+        return json.dumps(dict(question), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"row {number}: not JSON: {error}",
+            field="questions",
+            remedy="give each question as a mapping from the task's columns to values",
+        ) from error

@@ -1,22 +1,37 @@
-"""A connection to a lab: deadlines, errors, retries."""
+"""A connection to a lab: calls, deadlines, errors and retries."""
 
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import methodcaller
-from typing import Self
+from pathlib import Path
+from typing import Self, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
-from modnorm.arguments import require_seconds, require_type
-from modnorm.client.calls import SERVICE, Call, ItemT, Page, ResultT
+from modnorm.arguments import require_seconds, require_text, require_type
+from modnorm.client.radius import carry_radius
+from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
+from modnorm.spec import ExperimentSpec, load_spec
+from modnorm.tasks.declared_task import carry_declaration
+from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.channel import channel_options, closed_connection, open_channel
 from modnorm.wire.connection import ConnectionSettings, Credentials, is_target
-from modnorm.wire.status import from_rpc_error
+from modnorm.wire.conversions import spec_to_proto
+from modnorm.wire.status import LATE, from_rpc_error
 
+_SERVICE = experiments.DESCRIPTOR.services_by_name["ExperimentService"].full_name
 # Every method may be repeated: creation carries a request id, the rest read or absorb.
-_CHANNEL_OPTIONS = channel_options([{"service": SERVICE}], most_bytes=64 * 2**20)
+_CHANNEL_OPTIONS = channel_options([{"service": _SERVICE}], most_bytes=64 * 2**20)
 _SERIALIZE = methodcaller("SerializeToString")
+_SUBMIT_SECONDS = 2_400.0
+"""A submission downloads and hashes a model that the lab has not seen yet, for which the lab
+itself allows half an hour; data and an answer come on top."""
+_DOWNLOAD_SECONDS = 3_600.0
+_PAGE = 500
+ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 class Connection:
@@ -62,45 +77,133 @@ class Connection:
         self._is_closed = True
         self._channel.close()
 
-    def call(self, call: Call[ResultT]) -> ResultT:
-        """Make a call; the channel repeats it while the server is unavailable."""
-        method = self._channel.unary_unary(call.path, _SERIALIZE, call.read)
-        with self._faults(call):
-            result: ResultT = method(call.request, timeout=self._seconds(call))
-            return result
+    def call(
+        self,
+        method: str,
+        request: Message,
+        response: type[ResponseT],
+        *,
+        least_seconds: float = 0.0,
+        late: str = LATE,
+    ) -> ResponseT:
+        """Make a call; the channel repeats it while the server is unavailable.
 
-    def stream(self, call: Call[ResultT], seconds: float | None = None) -> Iterator[ResultT]:
+        `least_seconds` is the least deadline, `late` the remedy where no answer came in time.
+        """
+        caller = self._channel.unary_unary(
+            f"/{_SERVICE}/{method}", _SERIALIZE, response.FromString
+        )
+        with self._faults(late):
+            answer: ResponseT = caller(request, timeout=max(self._timeout, least_seconds))
+            return answer
+
+    def stream(
+        self, method: str, request: Message, response: type[ResponseT], seconds: float
+    ) -> Iterator[ResponseT]:
         """Yield the responses of a call; they end after `seconds` at the latest."""
-        method = self._channel.unary_stream(call.path, _SERIALIZE, call.read)
-        responses = method(call.request, timeout=seconds or self._seconds(call))
+        caller = self._channel.unary_stream(
+            f"/{_SERVICE}/{method}", _SERIALIZE, response.FromString
+        )
+        responses = caller(request, timeout=seconds)
         try:
-            with self._faults(call):
+            with self._faults(LATE):
                 yield from responses
         finally:
             responses.cancel()  # type: ignore[no-untyped-call]  # only in its stubs
 
-    def pages(self, page: Callable[[str], Call[Page[ItemT]]]) -> Iterator[ItemT]:
-        """Yield the items of all pages, one call at a time."""
-        token = ""
-        while True:
-            items, token = self.call(page(token))
-            yield from items
-            if not token:
-                return
-
-    def _seconds(self, call: Call[ResultT]) -> float:
-        """Return the deadline of a call."""
-        return max(self._timeout, call.least_seconds)
-
     @contextmanager
-    def _faults(self, call: Call[ResultT]) -> Iterator[None]:
+    def _faults(self, late: str) -> Iterator[None]:
         """Raise this project's errors; whatever a closed connection broke off says so."""
         try:
             yield
         except grpc.RpcError as error:
             if self._is_closed:
                 raise closed_connection() from error
-            raise from_rpc_error(error, late=call.late) from error
+            raise from_rpc_error(error, late=late) from error
+
+
+def create_experiment(
+    client: Connection, spec: ExperimentSpec | Path | str, request_id: str | None = None
+) -> experiments.Experiment:
+    """Create an experiment; the same request id gives the same experiment.
+
+    Where the spec names a task file, it is read here and its text goes with the spec; a radius
+    that is named by an artifact becomes a number.
+    """
+    if request_id is not None:
+        require_text(request_id, "request_id")
+    whole = carry_declaration(spec if isinstance(spec, ExperimentSpec) else load_spec(spec))
+    if not whole.method.is_resolved:
+        whole = carry_radius(whole, ClientSettings().cache)
+    request_id = request_id or str(uuid.uuid4())
+    return client.call(
+        "CreateExperiment",
+        experiments.CreateExperimentRequest(request_id=request_id, spec=spec_to_proto(whole)),
+        experiments.CreateExperimentResponse,
+        least_seconds=_SUBMIT_SECONDS,
+        late="the lab may still be at it, downloading the model for instance: submit again with "
+        f"the request id {request_id}, which stays one experiment",
+    ).experiment
+
+
+def ask_questions(
+    client: Connection, questions: experiments.Questions, request_id: str
+) -> experiments.Experiment:
+    """Create an experiment that only votes; the same request id gives the same experiment."""
+    request = experiments.CreateExperimentRequest(request_id=request_id, questions=questions)
+    return client.call(
+        "CreateExperiment", request, experiments.CreateExperimentResponse
+    ).experiment
+
+
+def get_experiment(client: Connection, experiment_id: str) -> experiments.Experiment:
+    """Read an experiment with the results it has so far."""
+    require_text(experiment_id, "experiment_id")
+    request = experiments.GetExperimentRequest(id=experiment_id)
+    return client.call("GetExperiment", request, experiments.GetExperimentResponse).experiment
+
+
+def cancel_experiment(client: Connection, experiment_id: str) -> experiments.Experiment:
+    """Ask an experiment to stop; repeating it changes nothing."""
+    require_text(experiment_id, "experiment_id")
+    request = experiments.CancelExperimentRequest(id=experiment_id)
+    return client.call(
+        "CancelExperiment", request, experiments.CancelExperimentResponse
+    ).experiment
+
+
+def list_experiments(client: Connection) -> Iterator[experiments.Experiment]:
+    """Yield all experiments, newest first, without their results; a call for each page."""
+    token = ""
+    while True:
+        request = experiments.ListExperimentsRequest(page_size=_PAGE, page_token=token)
+        page = client.call("ListExperiments", request, experiments.ListExperimentsResponse)
+        yield from page.experiments
+        token = page.next_page_token
+        if not token:
+            return
+
+
+def list_run_files(client: Connection, experiment_id: str) -> Sequence[experiments.RunFile]:
+    """List the files of a finished experiment's directory; the lab may write them first."""
+    require_text(experiment_id, "experiment_id")
+    return client.call(
+        "ListRunFiles",
+        experiments.ListRunFilesRequest(experiment_id=experiment_id),
+        experiments.ListRunFilesResponse,
+        least_seconds=_DOWNLOAD_SECONDS,
+    ).files
+
+
+def get_run_file(
+    client: Connection, experiment_id: str, name: str, offset: int = 0
+) -> Iterator[bytes]:
+    """Yield the chunks of a file of this directory, from an offset on."""
+    request = experiments.GetRunFileRequest(experiment_id=experiment_id, name=name, offset=offset)
+    responses = client.stream(
+        "GetRunFile", request, experiments.GetRunFileResponse, _DOWNLOAD_SECONDS
+    )
+    return (each.chunk for each in responses)
 
 
 def _require_address(target: str) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from modnorm.analysis.run_files import RESULTS, SPEC
-from modnorm.client.calls import get_experiment, get_run_file, list_run_files
-from modnorm.client.connection import Connection
+from modnorm.client.connection import Connection, get_experiment, get_run_file, list_run_files
 from modnorm.client.rundir import RunDirectory, hold
 from modnorm.client.settings import ClientSettings
 from modnorm.client.watch import Reconnection
@@ -27,7 +26,7 @@ def save_run(client: Connection, experiment_id: str, directory: Path) -> None:
     Files that differ are replaced, except `spec.json`. `results.json` is written last: where it
     is, the others are whole.
     """
-    _fetch(client, experiment_id, client.call(list_run_files(experiment_id)), directory)
+    _fetch(client, experiment_id, list_run_files(client, experiment_id), directory)
 
 
 def save_run_to(client: Connection, experiment_id: str, directory: Path) -> None:
@@ -38,8 +37,8 @@ def save_run_to(client: Connection, experiment_id: str, directory: Path) -> None
         ConflictError: the directory holds something else, or another process works in it.
     """
     place = RunDirectory(directory)
-    client.call(list_run_files(experiment_id))  # refuses one without results
-    spec = spec_from_proto(client.call(get_experiment(experiment_id)).spec)
+    list_run_files(client, experiment_id)  # refuses one without results
+    spec = spec_from_proto(get_experiment(client, experiment_id).spec)
     with hold(directory):
         place.check(spec)
         place.claim(spec)
@@ -50,7 +49,7 @@ def cached_run(client: Connection, experiment_id: str) -> Path:
     """Return the directory of a finished experiment in the cache; what it lacks is fetched."""
     settings = ClientSettings()
     settings.check_cache()
-    files = client.call(list_run_files(experiment_id))
+    files = list_run_files(client, experiment_id)
     content = "".join(f"{file.name} {file.digest}\n" for file in files)
     key = hashlib.sha256(content.encode()).hexdigest()[:_KEY]
     directory = settings.cache / "runs" / key / experiment_id
@@ -90,7 +89,7 @@ def _fetch_file(
         while received < file.size:
             try:
                 connection.opened()
-                for chunk in client.stream(get_run_file(experiment_id, file.name, received)):
+                for chunk in get_run_file(client, experiment_id, file.name, received):
                     connection.heard()
                     target.write(chunk)
                     digest.update(chunk)

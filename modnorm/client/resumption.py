@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator
 from itertools import count
 
-from modnorm.client.calls import cancel_experiment, create_experiment, list_experiments
 from modnorm.client.client import Client
+from modnorm.client.connection import cancel_experiment, create_experiment, list_experiments
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto
@@ -25,16 +25,16 @@ def resume_or_submit(
 
     Experiments in `wanted` are never cancelled.
     """
-    known = list(client.pages(list_experiments))
+    known = list(list_experiments(client))
     for other in known:
         if other.state in _ENDED or other.id in wanted:
             continue
         running = spec_from_proto(other.spec)
         if running != spec and running.fixed == spec.fixed:
-            client.call(cancel_experiment(other.id))
+            cancel_experiment(client, other.id)
     early = {other.request_id for other in known if other.state in _ENDED_EARLY}
     request_id = next(name for name in _request_ids(spec) if name not in early)
-    return client.call(create_experiment(spec, request_id))
+    return create_experiment(client, spec, request_id)
 
 
 def resume_or_submit_shared(
@@ -46,7 +46,7 @@ def resume_or_submit_shared(
     by another. But no experiment is cancelled, and no list is read.
     """
     for name in _request_ids(spec):
-        experiment = client.call(create_experiment(spec, f"{prefix}/{name}"))
+        experiment = create_experiment(client, spec, f"{prefix}/{name}")
         if experiment.state not in _ENDED_EARLY:
             return experiment
     raise AssertionError("unreachable: the request ids are infinite")

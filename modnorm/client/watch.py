@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 
 from modnorm.arguments import require_index, require_text
-from modnorm.client.calls import watch_experiment
 from modnorm.client.connection import Connection
 from modnorm.errors import CancelledError, ModnormError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import experiment_pb2 as experiments
@@ -81,7 +80,8 @@ def _followed(client: Connection, experiment_id: str, cursor: int) -> Iterator[_
     while True:
         try:
             connection.opened()
-            for event in client.stream(watch_experiment(experiment_id, cursor), STREAM_SECONDS):
+            request = experiments.WatchExperimentRequest(id=experiment_id, cursor=cursor)
+            for event in client.stream("WatchExperiment", request, _Event, STREAM_SECONDS):
                 connection.heard()
                 last, cursor = event, event.cursor
                 yield event

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
+from modnorm.client.connection import get_experiment
 from modnorm.client.rundir import RunDirectory, is_held
 from modnorm.client.watch import TERMINAL_STATES, Reconnection
 from modnorm.errors import ConflictError, ModnormError, NotFoundError, UnavailableError
@@ -172,8 +172,8 @@ class SuiteRunner:
 
     def _follow(self, cell: Cell) -> bool:
         """Read the experiment of a cell; return whether it has ended."""
-        request = get_experiment(self._running[cell.id])
-        experiment = self._patiently(lambda: self.client.call(request))
+        identity = self._running[cell.id]
+        experiment = self._patiently(lambda: get_experiment(self.client, identity))
         if experiment.provenance.profile_digest:
             self._profiles[cell.id] = experiment.provenance.profile_digest
         if experiment.state not in TERMINAL_STATES:
@@ -252,7 +252,7 @@ def suite_status(
 def _in_the_lab(record: CellRecord, client: Client) -> tuple[str, CellRecord]:
     """Return the state and record of a cell in the lab, which may be another lab than before."""
     try:
-        experiment = client.call(get_experiment(record.experiment))
+        experiment = get_experiment(client, record.experiment)
     except NotFoundError:
         return INTERRUPTED, record
     state = ENDED_IN_THE_LAB if experiment.state in TERMINAL_STATES else IN_THE_LAB

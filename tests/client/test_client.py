@@ -11,7 +11,7 @@ import pytest
 from grpc_status import rpc_status
 
 from modnorm import errors
-from modnorm.client import calls
+from modnorm.client import connection
 from modnorm.client import watch as watching
 from modnorm.client.experiments import Event, Experiment, ExperimentState, ExperimentSummary
 from modnorm.v1 import experiment_pb2 as experiments
@@ -88,7 +88,7 @@ def test_a_submission_that_takes_long_can_be_repeated(
         given_up.wait(HANG_SECONDS)
         return created(request, context)
 
-    monkeypatch.setattr(calls, "_SUBMIT_SECONDS", 0.4)
+    monkeypatch.setattr(connection, "_SUBMIT_SECONDS", 0.4)
     connected = connect(serve(servicer(CreateExperiment=answer)), timeout=0.4)
     with pytest.raises(errors.UnavailableError) as raised:
         connected.submit(spec)
@@ -96,7 +96,7 @@ def test_a_submission_that_takes_long_can_be_repeated(
     assert raised.value.remedy is not None
     assert f"submit again with the request id {asked[0]}" in raised.value.remedy
     given_up.set()
-    monkeypatch.setattr(calls, "_SUBMIT_SECONDS", HANG_SECONDS)
+    monkeypatch.setattr(connection, "_SUBMIT_SECONDS", HANG_SECONDS)
     assert connected.submit(spec, asked[0]).request_id == asked[0]
 
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 import redis
 
-from modnorm.client.calls import list_experiments
+from modnorm.client.connection import list_experiments
 from modnorm.spec import load_spec
 from verification.labs.waiting import wait_until
 
@@ -178,7 +178,7 @@ def test_a_grid_is_submitted_at_once_and_found_again(lab, client, modnorm, write
     grid = (*radii, *rows)
 
     def trials():
-        known = client.pages(list_experiments)
+        known = list_experiments(client)
         return {one.id for one in known if one.request_id.startswith("tune/")}
 
     with lab.evaluator("one"):

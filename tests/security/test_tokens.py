@@ -5,7 +5,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from modnorm.client.calls import get_run_file, list_run_files
+from modnorm.client.connection import get_run_file, list_run_files
 from modnorm.errors import NotFoundError
 from modnorm.services.common.access import ALLOWED, OPEN
 from modnorm.services.common.healthcheck import check
@@ -137,8 +137,8 @@ def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refus
         lambda: theirs.get(made.id),
         lambda: next(iter(theirs.watch(made.id))),
         lambda: theirs.cancel(made.id),
-        lambda: theirs.call(list_run_files(made.id)),
-        lambda: next(theirs.stream(get_run_file(made.id, "results.json"))),
+        lambda: list_run_files(theirs, made.id),
+        lambda: next(get_run_file(theirs, made.id, "results.json")),
         lambda: next(iter(theirs.predict(made.id, [{"question": "How many?"}]))),
     ]
     for read in reads:

@@ -7,8 +7,8 @@ import pytest
 from filelock import FileLock, Timeout
 
 from modnorm.calibration.calibrate import calibrate
-from modnorm.client.calls import create_experiment
 from modnorm.client.client import Client
+from modnorm.client.connection import create_experiment
 from modnorm.client.embedded import GROUP, embedded_client, find_embedded
 from modnorm.client.experiments import ExperimentState
 from modnorm.client.inputs import check_inputs
@@ -145,7 +145,7 @@ def test_named_splits_are_looked_for_in_the_cache_and_in_the_data_roots(
     content = small_spec.model_dump(mode="json")
     content["task"] = {"name": "gsm8k", **{name: f"split:gsm8k/{name}" for name in splits}}
     with embedded_client(tmp_path, settings, evaluate=False) as client:
-        stored = client.call(create_experiment(parse_spec(content)))
+        stored = create_experiment(client, parse_spec(content))
     assert (stored.provenance.selection_rows, stored.provenance.heldout_rows) == (2, 3)
     check_inputs(parse_spec(content), stored.provenance, folders=settings.split_folders)
 

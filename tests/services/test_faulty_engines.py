@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from modnorm.analysis.run_files import read_timings
-from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
+from modnorm.client.connection import get_experiment
 from modnorm.engines import load_engine
 from modnorm.engines.protocol import engine_failures
 from modnorm.errors import CandidateError, DoesNotFitError
@@ -120,7 +120,7 @@ def run(client, name, **failures):
     experiment = client.submit(parse_spec(spec))
     for _ in client.watch(experiment.id):
         pass
-    ended = client.call(get_experiment(experiment.id))
+    ended = get_experiment(client, experiment.id)
     return ended, client.run(ended.id) if ended.state == SUCCEEDED else None
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import grpc
 from sqlalchemy import create_engine, text
 
-from modnorm.client.calls import get_experiment
 from modnorm.client.client import Client
+from modnorm.client.connection import get_experiment
 from modnorm.services.aggregator.storage import tables
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import evaluation_pb2, experiment_pb2, sampling_pb2
@@ -58,7 +58,7 @@ def store(lab: SecuredLab) -> Stored:
         client.cancel(ended.id)
         live = client.submit(small_spec(name="live"))
         jobs = await_jobs(lab, live.id)
-        origin = client.call(get_experiment(live.id)).provenance
+        origin = get_experiment(client, live.id).provenance
         finished = client.submit(small_spec(name="finished")).id
     shown = lab.token("fuzz-leases", [Role.WORKER])
     with open_channel(lab.targets["aggregator"], shown, ()) as channel:
