@@ -15,7 +15,7 @@ from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import DISTILLATION, RESULTS
 from modnorm.arguments import require_path
-from modnorm.client.rundir import lock_file, state_directory
+from modnorm.client.run_directory import lock_file, state_directory
 from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
 from modnorm.hints import one_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from modnorm.client.client import Client
 from modnorm.client.connection import get_experiment
-from modnorm.client.export import save_run
+from modnorm.client.fetching import save_run
 from modnorm.errors import UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments

@@ -25,7 +25,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from openai import OpenAI
 
 from modnorm.analysis.run import load_run
-from modnorm.client.rundir import RunDirectory
+from modnorm.client.run_directory import RunDirectory
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.channel import open_channel

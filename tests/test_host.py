@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from modnorm.client.rundir import hold
+from modnorm.client.run_directory import hold
 from modnorm.client.settings import ClientSettings
 from modnorm.host import expand_home, is_utf8
 from modnorm.services.common.settings import ServiceSettings

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from modnorm.client.rundir import hold
+from modnorm.client.run_directory import hold
 from modnorm.locks import is_locked, locked, require_locks
 from tests.faults import error_at
 

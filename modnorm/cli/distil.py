@@ -23,7 +23,7 @@ from modnorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from modnorm.analysis.distillation import DistillationDocument
-    from modnorm.client.rundir import RunDirectory
+    from modnorm.client.run_directory import RunDirectory
     from modnorm.spec import DistillationSpec, ExperimentSpec
 
 Device = Annotated[
@@ -47,7 +47,7 @@ def distil(
     by TRL, and evaluates it. The same command resumes an interrupted distillation and repeats no
     finished stage. Students are folders of DIR, which a lab of --server must see.
     """
-    from modnorm.client.rundir import hold
+    from modnorm.client.run_directory import hold
 
     spec = seeded(read_spec(spec_file), seed)
     home = out or Path("runs") / spec_file.stem
@@ -93,7 +93,7 @@ def run_distillation(
     """
     from modnorm.analysis.distillation import load_distillation
     from modnorm.cli.progress import counted, loading
-    from modnorm.client.rundir import RunDirectory
+    from modnorm.client.run_directory import RunDirectory
     from modnorm.spec_checks import load_splits
 
     if RunDirectory(directory).has_results_of(spec):

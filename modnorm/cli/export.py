@@ -106,7 +106,7 @@ def export(
 def _export_trained(
     run: str, server: str | None, place: "BasePlace", out: Path, *, as_json: bool
 ) -> None:
-    from modnorm.client.exported import check_tokenizer, state_card, trained_lineage
+    from modnorm.client.model_export import check_tokenizer, state_card, trained_lineage
     from modnorm.perturbation.adapters import export_state
 
     found = open_run(run, server)
@@ -123,7 +123,7 @@ def _export_trained(
 def _export_candidate(
     run: str, server: str | None, place: "BasePlace", out: Path, rank: int, *, as_json: bool
 ) -> None:
-    from modnorm.client.exported import candidate_card, check_tokenizer, ranked_candidate
+    from modnorm.client.model_export import candidate_card, check_tokenizer, ranked_candidate
     from modnorm.perturbation.adapters import export_candidate
 
     found = open_run(run, server)
@@ -195,7 +195,7 @@ def _adaptable(
     choice: "EnsembleChoice", place: "BasePlace"
 ) -> "tuple[EnsembleDefinition, Checkpoint, TokenizerFinding]":
     """Return the ensemble, its base, and whether `AutoTokenizer` can be used."""
-    from modnorm.client.exported import check_tokenizer
+    from modnorm.client.model_export import check_tokenizer
     from modnorm.perturbation.adapters import require_adapters
     from modnorm.prediction.ensemble_adapters import check_example
     from modnorm.prediction.manifest import read_ensemble_manifest

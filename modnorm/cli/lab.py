@@ -161,7 +161,7 @@ def _show_stored(
 ) -> None:
     """Show an experiment; write its files if a directory is named."""
     from modnorm.client.connection import get_experiment
-    from modnorm.client.export import save_run_to
+    from modnorm.client.fetching import save_run_to
 
     with connect(server) as client:
         experiment = get_experiment(client, experiment_id)
@@ -252,7 +252,7 @@ def _show_experiment(
         echo(", ".join(_progress(experiment)))
         return
     from modnorm.cli.results import print_run
-    from modnorm.client.export import cached_run
+    from modnorm.client.fetching import cached_run
 
     print_run(place or cached_run(client, experiment.id))
 

@@ -195,7 +195,7 @@ def local_run(run: str, server: str | None = None) -> Path:
     lab = lab_of(run, server)
     if lab is None:
         return Path(run)
-    from modnorm.client.export import cached_run
+    from modnorm.client.fetching import cached_run
 
     with in_lab(run, lab) as (client, experiment):
         return cached_run(client, experiment.id)

@@ -302,7 +302,7 @@ def _held(out: Path) -> Iterator[None]:
 
     The cache directory, which keeps the artifact too, must be writable.
     """
-    from modnorm.client.rundir import RunDirectory, hold
+    from modnorm.client.run_directory import RunDirectory, hold
 
     RunDirectory(out).check_holds_no_run()
     settings().check_cache()

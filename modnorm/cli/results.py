@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from modnorm.cli.console import echo, echo_table, emit_json, interval, note, percent
 from modnorm.client.client import Client
-from modnorm.client.rundir import RunDirectory, spec_file
+from modnorm.client.run_directory import RunDirectory, spec_file
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -35,7 +35,7 @@ def write_results(
         describe_truncated,
     )
     from modnorm.analysis.environments import describe_mixed
-    from modnorm.client.export import save_run
+    from modnorm.client.fetching import save_run
 
     save_run(client, experiment.id, directory.path)
     document = read_results(directory)

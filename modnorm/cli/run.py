@@ -30,7 +30,7 @@ from modnorm.errors import (
 
 if TYPE_CHECKING:
     from modnorm.client.client import Client
-    from modnorm.client.rundir import RunDirectory
+    from modnorm.client.run_directory import RunDirectory
     from modnorm.spec import ExperimentSpec
     from modnorm.v1 import experiment_pb2 as experiments
 
@@ -64,7 +64,7 @@ def run(
     directory inside DIR, by default runs/SPEC of the first. All are checked before the first
     starts. If one fails, the others still run, and the exit code is 1.
     """
-    from modnorm.client.rundir import hold
+    from modnorm.client.run_directory import hold
 
     home = out or Path("runs") / spec_files[0].stem
     runs = _plan_runs(spec_files, home, seed)
@@ -75,7 +75,7 @@ def run(
 
 def _plan_runs(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[_PlannedRun]:
     """Return each spec with its directory: the home, or one inside it if there are several."""
-    from modnorm.client.rundir import RunDirectory
+    from modnorm.client.run_directory import RunDirectory
 
     if len(spec_files) == 1:
         spec = seeded(read_spec(spec_files[0]), seed)
@@ -133,7 +133,7 @@ def _run_all(
     there without the lab that computed them, as in a copy of a run, are not computed again.
     """
     from modnorm.cli.results import read_results
-    from modnorm.client.rundir import state_directory
+    from modnorm.client.run_directory import state_directory
 
     left = [planned for planned in runs if planned not in refused]
     failed = list(refused)
@@ -208,7 +208,7 @@ def lab_here(home: Path, *, quiet: bool) -> "Iterator[Client]":
 
     with loading("torch and the services", quiet=quiet):
         from modnorm.client.embedded import embedded_client, find_embedded
-        from modnorm.client.rundir import state_directory
+        from modnorm.client.run_directory import state_directory
         from modnorm.process_output import LAB_LOG
 
         find_embedded()
@@ -254,8 +254,10 @@ def submit_here(
     experiment reuses the finished results. A running experiment that it replaces is cancelled,
     unless it is in flight.
     """
-    from modnorm.client.inputs import check_inputs  # loads torch
-    from modnorm.client.resumption import resume_or_submit
+    from modnorm.client.resumption import (
+        check_inputs,  # loads torch
+        resume_or_submit,
+    )
 
     experiment = resume_or_submit(client, spec, wanted=in_flight)
     check_inputs(spec, experiment.provenance, folders=settings().split_folders)

@@ -189,7 +189,7 @@ def view(
     """
     import uvicorn
 
-    from modnorm.client.unfinished_runs import read_unfinished
+    from modnorm.client.embedded import read_unfinished
     from modnorm.web.app import build_app
     from modnorm.web.guard import LOOPBACK
     from modnorm.web.run_directories import DirectoryCatalog

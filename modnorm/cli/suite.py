@@ -70,7 +70,7 @@ def run(
     """
     loaded = _load(suite_file, set_)
     cells = _chosen(loaded, only)
-    from modnorm.client.rundir import RunDirectory, hold
+    from modnorm.client.run_directory import RunDirectory, hold
 
     directory = _directory(out, loaded)
     RunDirectory(directory).check_holds_no_run()

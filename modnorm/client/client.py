@@ -99,7 +99,7 @@ class Client(Connection):
             PreconditionError: it has not succeeded.
         """
         from modnorm.analysis.run import load_run  # noqa: PLC0415 - loads pandas
-        from modnorm.client.export import cached_run  # noqa: PLC0415 - loads pandas
+        from modnorm.client.fetching import cached_run  # noqa: PLC0415 - loads pandas
 
         return load_run(cached_run(self, experiment_id))
 
@@ -163,7 +163,7 @@ class Client(Connection):
             ConflictError: the directory holds something else, or another process works in it.
         """
         from modnorm.analysis.run import load_run  # noqa: PLC0415 - loads pandas
-        from modnorm.client.export import save_run_to  # noqa: PLC0415 - loads pandas
+        from modnorm.client.fetching import save_run_to  # noqa: PLC0415 - loads pandas
 
         path = require_path(directory, "directory")
         save_run_to(self, experiment_id, path)
@@ -182,7 +182,7 @@ def _predictions(
     another experiment reuses its finished answers.
     """
     from modnorm.analysis.run_files import PREDICTIONS  # noqa: PLC0415 - loads pandas
-    from modnorm.client.export import cached_run  # noqa: PLC0415 - loads pandas
+    from modnorm.client.fetching import cached_run  # noqa: PLC0415 - loads pandas
 
     content = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
     experiment = ask_questions(client, request, content)

@@ -1,18 +1,22 @@
 """Start of the embedded lab, found by its entry point: the library imports no service."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from modnorm.client.client import Client
-from modnorm.client.rundir import state_directory
+from modnorm.client.run_directory import is_held, state_directory
 from modnorm.client.settings import ClientSettings, calm_threads
-from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.errors import InvalidInputError, ModnormError, PreconditionError
 from modnorm.process_output import LAB_LOG, output_to
 from modnorm.wire.connection import Credentials
+
+if TYPE_CHECKING:
+    from modnorm.web.sources import Unfinished
 
 GROUP = "modnorm.embedded"
 """Entry points of this group start a lab inside the calling process."""
@@ -97,3 +101,27 @@ def embedded_client(
     finally:
         if is_unused:
             shutil.rmtree(state)
+
+
+def read_unfinished(run: Path) -> "Unfinished":
+    """Return the state of a run directory that has no results yet."""
+    from modnorm.analysis.run import stored_spec  # noqa: PLC0415 - loads pandas
+    from modnorm.web.run_directories import unknown_progress  # noqa: PLC0415 - as above
+    from modnorm.web.sources import Unfinished  # noqa: PLC0415 - as above
+
+    home = next((each for each in (run, run.parent) if state_directory(each).is_dir()), None)
+    if home is None:
+        return unknown_progress(run)
+    try:
+        read = cast("Callable[[Path, str], Unfinished | None]", load_service("modnorm.unfinished"))
+        found = read(state_directory(home), stored_spec(run).digest)
+    except ModnormError as error:
+        return replace(unknown_progress(run), error=f"The progress cannot be read: {error}")
+    if found is None or not found.live or is_held(home):
+        return found or unknown_progress(run)
+    progress = found.progress and replace(found.progress, remaining=None, waits_for="", workers=())
+    return Unfinished(
+        state=f"interrupted while {found.state}",
+        error="No process works on this run. The command that started it resumes it.",
+        progress=progress,
+    )

@@ -39,7 +39,7 @@ from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import DISTILLATION, RESULTS
 from modnorm.checkpoint.checkpoint_files import file_digest
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.client.rundir import RunDirectory
+from modnorm.client.run_directory import RunDirectory
 from modnorm.distillation.answering import answering_model, judging_task
 from modnorm.distillation.harvesting import COUNTS, DATASET, Harvest, derived_seed
 from modnorm.errors import ConflictError, EvaluationError

@@ -204,7 +204,7 @@ def test_files_that_were_broken_off_are_written_by_the_same_command(
 
     command = ("show", "e1", "--server", gsm8k_lab, "--out", tmp_path / "run")
     with monkeypatch.context() as patched:
-        patched.setattr("modnorm.client.export.save_run", break_off)
+        patched.setattr("modnorm.client.fetching.save_run", break_off)
         assert modnorm(*command)[0] == 1
     assert modnorm(*command)[0] == 0
     assert (tmp_path / "run" / "report.html").is_file()

@@ -6,7 +6,7 @@ import pytest
 from modnorm.calibration.profile import Profile
 from modnorm.calibration.profile_schema import METHOD
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.client.inputs import check_inputs
+from modnorm.client.resumption import check_inputs
 from modnorm.errors import ConflictError
 from modnorm.spec import parse_spec
 from modnorm.tasks.columns import prompts_digest, rows_digest

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from modnorm.client.embedded import embedded_client
-from modnorm.client.rundir import hold
+from modnorm.client.run_directory import hold
 from modnorm.client.settings import ClientSettings
 
 

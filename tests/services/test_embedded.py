@@ -11,7 +11,7 @@ from modnorm.client.client import Client
 from modnorm.client.connection import create_experiment
 from modnorm.client.embedded import GROUP, embedded_client, find_embedded
 from modnorm.client.experiments import ExperimentState
-from modnorm.client.inputs import check_inputs
+from modnorm.client.resumption import check_inputs
 from modnorm.client.settings import ClientSettings
 from modnorm.engines import load_engine
 from modnorm.errors import (

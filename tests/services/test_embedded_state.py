@@ -3,11 +3,10 @@
 import sqlite3
 from contextlib import contextmanager
 
-from modnorm.client.embedded import embedded_client
+from modnorm.client.embedded import embedded_client, read_unfinished
 from modnorm.client.experiments import ExperimentState
-from modnorm.client.rundir import RunDirectory, hold, state_directory
+from modnorm.client.run_directory import RunDirectory, hold, state_directory
 from modnorm.client.settings import ClientSettings
-from modnorm.client.unfinished_runs import read_unfinished
 from modnorm.services.embedded_state import DATABASE
 from modnorm.spec import parse_spec
 from verification.labs.bundled_tasks import bundled_task

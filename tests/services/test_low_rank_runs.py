@@ -8,7 +8,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.cli.run import follow_to_end, submit_here
 from modnorm.client.embedded import embedded_client
-from modnorm.client.exported import ranked_candidate
+from modnorm.client.model_export import ranked_candidate
 from modnorm.client.settings import ClientSettings
 from modnorm.perturbation.adapters import export_candidate
 from modnorm.spec import parse_spec

@@ -4,7 +4,7 @@ import re
 
 import yaml
 
-from modnorm.client.unfinished_runs import read_unfinished
+from modnorm.client.embedded import read_unfinished
 from modnorm.web.app import build_app
 from modnorm.web.run_directories import DirectoryCatalog
 from tests.web.conftest import SPEC

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import make_url
 
 from modnorm.client.client import Client
-from modnorm.client.export import save_run
+from modnorm.client.fetching import save_run
 from modnorm.v1 import experiment_pb2
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from modnorm.client.rundir import RunDirectory, hold, is_held
+from modnorm.client.run_directory import RunDirectory, hold, is_held
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
 from modnorm.spec import parse_spec
 from tests.faults import error_at

@@ -5,7 +5,7 @@ import grpc
 import pytest
 
 from modnorm.client.client import Client
-from modnorm.client.export import cached_run, save_run
+from modnorm.client.fetching import cached_run, save_run
 from modnorm.errors import UnavailableError
 from modnorm.v1 import experiment_pb2 as experiments
 
