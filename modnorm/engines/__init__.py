@@ -36,17 +36,7 @@ def engine_names() -> tuple[str, ...]:
 
 
 def import_engine(name: str, settings: EngineSettings) -> None:
-    """Import the library of an engine, which takes seconds and no memory of a GPU.
-
-    Args:
-        name: Engine by name.
-        settings: Settings of the engine that is loaded next.
-
-    Raises:
-        InvalidInputError: there is no such engine.
-        IncompatibleError: vLLM cannot be imported.
-        PreconditionError: this process runs vLLM with other numerics.
-    """
+    """Import the library of an engine, which takes seconds and no memory of a GPU."""
     if is_vllm(name):
         choose_numerics(settings.numerics)
         with _imports_of_vllm():
@@ -58,19 +48,7 @@ def import_engine(name: str, settings: EngineSettings) -> None:
 def load_engine(
     name: str, checkpoint: Checkpoint, settings: EngineSettings | None = None
 ) -> Engine:
-    """Load a model into an engine.
-
-    Args:
-        name: Engine by name; `auto` is vLLM if it is installed and there is a GPU.
-        checkpoint: The model on disk.
-        settings: Settings of the engine; the defaults when None.
-
-    Raises:
-        InvalidInputError: there is no such engine, or the checkpoint is malformed.
-        IncompatibleError: the engine cannot run the model exactly, or not with these settings.
-        PreconditionError: this process runs vLLM with other numerics.
-        EngineError: the infrastructure failed.
-    """
+    """Load a model into an engine."""
     settings = settings or EngineSettings()
     if is_vllm(name):
         import_engine(_VLLM, settings)
@@ -84,11 +62,7 @@ def load_engine(
 
 
 def is_vllm(name: str) -> bool:
-    """Return whether an engine's name means vLLM on this machine.
-
-    Raises:
-        InvalidInputError: there is no such engine.
-    """
+    """Return whether an engine's name means vLLM on this machine."""
     if name not in engine_names():
         raise InvalidInputError(
             f"there is no engine {name!r}",

@@ -290,9 +290,6 @@ class CausalModel:
             first: First slot.
             start: Position of the first token; the slots hold the tokens before it.
             draws: Random numbers of the rows; None for greedy tokens.
-
-        Returns:
-            The first token of each completion.
         """
         columns = torch.arange(prompts.shape[1], device=self.device)
         write = PrefillWrite(first, columns < lengths[:, None], start)
@@ -306,11 +303,7 @@ class CausalModel:
     def step(
         self, tokens: list[int], positions: list[int], cache: SlotCache, draws: Draws | None = None
     ) -> list[int]:
-        """Append one token to every live sequence.
-
-        Returns:
-            The next token of each slot.
-        """
+        """Append one token to every live sequence."""
         ids, columns = torch.tensor([tokens, positions], device=self.device).unbind()
         rows = torch.arange(len(tokens), device=self.device)
         write = StepWrite(rows, columns, max(positions) + 1)

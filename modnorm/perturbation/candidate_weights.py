@@ -212,9 +212,6 @@ class CandidateWeights:
         `float32(R / (s_p * max(norm_p(Z_p), 1e-12)))`: the norm is computed in float32, the other
         factors in float64 (paper, eq. modular_perturbation). Norms of low-rank noise are computed
         in float64.
-
-        Returns:
-            The descriptor with its coefficients; unchanged if it was resolved.
         """
         if self._busy:
             raise PreconditionError("another candidate is held", remedy="restore the base first")

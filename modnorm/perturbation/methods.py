@@ -170,24 +170,12 @@ def method_names() -> tuple[str, ...]:
 
 
 def needs_profile(method: str) -> bool:
-    """Return whether a method needs weights and a calibrated profile.
-
-    Raises:
-        InvalidInputError: there is no such method.
-    """
+    """Return whether a method needs weights and a calibrated profile."""
     return _method(method).needs_profile
 
 
 def refuse_unused_profile(method: MethodSpec, *, needed: bool) -> None:
-    """Refuse a profile that a method does not use.
-
-    Args:
-        method: The method of a spec.
-        needed: Whether it needs a profile.
-
-    Raises:
-        InvalidInputError: the spec has an unused profile.
-    """
+    """Refuse a profile that a method does not use."""
     if method.profile is not None and not needed:
         raise InvalidInputError(
             f"{method.name} uses no profile", field="method.profile", remedy="remove the field"
@@ -195,15 +183,7 @@ def refuse_unused_profile(method: MethodSpec, *, needed: bool) -> None:
 
 
 def check_rank(method: MethodSpec, noise: str) -> None:
-    """Refuse a rank that the method or the noise scheme cannot have.
-
-    Args:
-        method: The method of a spec.
-        noise: Name of a noise scheme.
-
-    Raises:
-        InvalidInputError: there is no low-rank noise of this method or scheme.
-    """
+    """Refuse a rank that the method or the noise scheme cannot have."""
     if method.rank is None:
         return
     _check_low_rank(method.name)
@@ -233,19 +213,7 @@ def require_usable(
     rank: int | None = None,
     target_modules: TargetModules = "all",
 ) -> None:
-    """Refuse a method that cannot be used on a model, with or without a profile.
-
-    Args:
-        method: Registered name.
-        config: The model's `config.json`.
-        masses: Total mass of each group.
-        rank: Rank of the noise; None for full rank.
-        target_modules: The matrices that noise of a rank perturbs.
-
-    Raises:
-        InvalidInputError: no such method, an unsupported model, layers that the method is not
-            defined for, or nothing to perturb.
-    """
+    """Refuse a method that cannot be used on a model, with or without a profile."""
     uncorrected_scale_map(method, config, masses=masses, rank=rank, target_modules=target_modules)
 
 
@@ -274,22 +242,7 @@ def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
     rank: int | None = None,
     target_modules: TargetModules = "all",
 ) -> ScaleMap:
-    """Return the scale map of a method on a model.
-
-    Args:
-        method: Registered name.
-        checkpoint: The model.
-        masses: Total mass of each group; methods without masses ignore them.
-        sensitivities: Gamma of each functional map, by layer; None only for methods without a
-            profile.
-        rank: Rank of the noise of each matrix; other tensors are not perturbed, and their mass is
-            not redistributed. None for full rank.
-        target_modules: The matrices that noise of a rank perturbs.
-
-    Raises:
-        InvalidInputError: no such method, an unsupported model, a missing profile, the profile
-            of another model, or a method without low-rank noise.
-    """
+    """Return the scale map of a method on a model."""
     layout = physical_layout(checkpoint.config)
     inputs = MethodInputs(layout, masses, checkpoint, sensitivities)
     return ScaleMap(method, checkpoint.digest, _scales(method, inputs, rank, target_modules), rank)

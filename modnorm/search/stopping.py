@@ -124,11 +124,7 @@ class EarlyStop:
 def certain_ranks(
     rewards: Sequence[float | None], stopped: Mapping[int, Interval]
 ) -> dict[int, int]:
-    """Return the ranks that no stopped candidate can change, in the whole population.
-
-    Returns:
-        Ranks from 1, by candidate, in ranking order.
-    """
+    """Return the ranks that no stopped candidate can change, in the whole population."""
     order = sorted((-reward, index) for index, reward in enumerate(rewards) if reward is not None)
     if not stopped:
         return {index: place for place, (_, index) in enumerate(order, 1)}

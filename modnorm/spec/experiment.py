@@ -215,11 +215,7 @@ class ExperimentSpec(Section):
         return self
 
     def require_search(self) -> None:
-        """Refuse a distillation, which makes an experiment of each round.
-
-        Raises:
-            InvalidInputError: the spec has a section `distillation`.
-        """
+        """Refuse a distillation, which makes an experiment of each round."""
         if self.distillation is not None:
             raise InvalidInputError(
                 "needs several experiments and a training",

@@ -150,11 +150,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 def parse_spec(data: Mapping[str, object]) -> ExperimentSpec:
-    """Validate a spec as a whole.
-
-    Raises:
-        InvalidInputError: names the first field at fault; the message lists all of them.
-    """
+    """Validate a spec as a whole."""
     return parse_section(ExperimentSpec, data)
 
 
@@ -253,11 +249,7 @@ def _place(path: Path, field: str) -> str | None:
 def differences(
     old: Mapping[str, object], new: Mapping[str, object]
 ) -> Mapping[str, tuple[object, object]]:
-    """Return the values of the fields that differ, by dotted name in alphabetical order.
-
-    Returns:
-        Old and new value; None for a field that a spec lacks.
-    """
+    """Return the values of the fields that differ, by dotted name in alphabetical order."""
     before, after = dict(_fields(old)), dict(_fields(new))
     names = sorted(before.keys() | after.keys())
     pairs = {name: (before.get(name), after.get(name)) for name in names}

@@ -59,13 +59,7 @@ logger = logging.getLogger(__name__)
 
 
 class AggregatorClient:
-    """Calls the aggregator; each call raises the error that the service returned.
-
-    Args:
-        stub: A synchronous stub.
-        worker: Name of the worker in leases.
-        shutdown: After its request only reports and failures are retried, in the grace period.
-    """
+    """Calls the aggregator; each call raises the error that the service returned."""
 
     def __init__(self, stub: JobServiceStub, *, worker: str, shutdown: Shutdown) -> None:
         self.worker = worker
@@ -80,13 +74,6 @@ class AggregatorClient:
 
         Waits for an aggregator that is down and for a token that it accepts.
         If the response to a claim is lost, the job stays leased until the lease expires.
-
-        Args:
-            model_digest: The loaded model, whose jobs go first.
-            unfit_experiments: Experiments whose jobs this worker cannot do.
-
-        Raises:
-            UnavailableError, UnauthenticatedError, ForbiddenError: the worker is stopping.
         """
         request = messages.ClaimJobRequest(
             worker=self.worker,
@@ -110,12 +97,7 @@ class AggregatorClient:
             return self._stub.Heartbeat(request, timeout=HEARTBEAT_SECONDS).leases
 
     def report(self, report: messages.ReportJobRequest) -> None:
-        """Store a result.
-
-        Raises:
-            StaleLeaseError: the lease is lost.
-            UnavailableError: the aggregator stayed down.
-        """
+        """Store a result."""
         seconds = CALL_SECONDS + report.ByteSize() / BYTES_PER_SECOND
         self._send_outcome(lambda: self._stub.ReportJob(report, timeout=seconds), REPORT_PATIENCE)
 
@@ -164,23 +146,14 @@ class AggregatorClient:
         *,
         unfit: bool = False,
     ) -> None:
-        """Report that an attempt failed, or ended because the worker is unfit for the job.
-
-        Raises:
-            StaleLeaseError: the lease is lost.
-            UnavailableError: the aggregator stayed down.
-        """
+        """Report that an attempt failed, or ended because the worker is unfit for the job."""
         request = messages.FailJobRequest(
             lease=lease, kind=kind, reason=reason, remedy=remedy, unfit=unfit
         )
         self._send_outcome(lambda: self._stub.FailJob(request, timeout=self._deadline))
 
     def release(self, leases: Iterable[messages.Lease], reason: str) -> None:
-        """Release jobs, with one wait for an aggregator that is down.
-
-        Raises:
-            UnavailableError: the aggregator stayed down; the leases expire.
-        """
+        """Release jobs, with one wait for an aggregator that is down."""
         left = deque(leases)
 
         def release() -> None:

@@ -21,12 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class DraftSources:
-    """The answers that one engine knows, by the rows that they answer.
-
-    Args:
-        client: Fetches answers.
-        engine: The engine; an engine without drafts gets no answers.
-    """
+    """The answers that one engine knows, by the rows that they answer."""
 
     def __init__(self, client: AggregatorClient, engine: object) -> None:
         self._client = client
@@ -37,10 +32,6 @@ class DraftSources:
         """Give the engine the answers that a job names, each once, up to `ENOUGH`.
 
         Answers that cannot be fetched cost time only, so the job goes on without them.
-
-        Args:
-            job: A job before its candidate is written.
-            prompts: Token ids of each row's prompt, in row order.
         """
         if not job.answer_sheets or not isinstance(self._engine, LearnsAnswers):
             return

@@ -28,11 +28,6 @@ class EngineThread:
 
     Only this thread uses the engine. A job is submitted while the job before it is at the engine,
     so the engine does not wait for a claim. No job begins after the request to stop.
-
-    Args:
-        runner: Begins and releases jobs.
-        shutdown: The request to stop.
-        torch_threads: Threads of CPU kernels; 0 for torch's own number.
     """
 
     def __init__(self, runner: JobRunner, shutdown: Shutdown, torch_threads: int = 0) -> None:
@@ -48,11 +43,7 @@ class EngineThread:
         self._thread.start()
 
     def begin(self, job: ClaimedJob) -> bool:
-        """Begin a job in the caller's context; return when the next job should be claimed.
-
-        Returns:
-            Whether the job was begun; False if the worker is stopping.
-        """
+        """Begin a job in the caller's context; return when the next job should be claimed."""
         wants_next: Future[bool] = Future()
         job.lease.on_tail = partial(_resolve, wants_next)
         self._jobs.put((job, copy_context(), wants_next))

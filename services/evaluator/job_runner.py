@@ -114,13 +114,6 @@ class JobRunner:
 
     Meanwhile one may wait for the engine, and one may be scored and reported in the background.
     Heartbeats extend the leases of all of them.
-
-    Args:
-        client: The aggregator.
-        shutdown: The request to stop.
-        scorer: Answers and scores the rows, and counts jobs.
-        heartbeat_seconds: Longest pause between heartbeats.
-        silence_seconds: How long a lease is kept while the engine shows no progress.
     """
 
     def __init__(

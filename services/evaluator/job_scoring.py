@@ -83,13 +83,7 @@ class JobScorer:
     def answer(
         self, job: messages.Job, lease: CandidateLease, threshold: CandidateThreshold
     ) -> Work:
-        """Answer a job's rows; return the remaining work, which needs no engine.
-
-        Raises:
-            UnfitError: this worker cannot do the job, another may.
-            ModnormError: the work failed, or the lease ended.
-            ReleasedError: the worker stops first.
-        """
+        """Answer a job's rows; return the remaining work, which needs no engine."""
         poll = partial(self._progress, lease, 0)
         isolation = self._tasks.check(job.task)
         task = self._tasks.of(job)
@@ -119,11 +113,7 @@ class JobScorer:
         return report
 
     def warm(self, job: messages.Job, poll: Callable[[], None]) -> None:
-        """Load the model of a job.
-
-        Raises:
-            ModnormError: it cannot be loaded.
-        """
+        """Load the model of a job."""
 
         def beat() -> None:
             self._watchdog.beat()

@@ -72,10 +72,6 @@ class Heartbeats:
 
     Each call waits for the response to the one before, so that the aggregator receives changes
     in order.
-
-    Args:
-        client: Sends heartbeats.
-        seconds: Longest pause between heartbeats; a third of the shortest lease if that is less.
     """
 
     def __init__(self, client: AggregatorClient, seconds: float) -> None:
@@ -151,15 +147,7 @@ class Heartbeats:
 
 
 class CandidateLease:
-    """Context in which heartbeats extend a job's lease; their responses may end the work.
-
-    Args:
-        heartbeats: Sends the heartbeats.
-        lease: The lease.
-        shutdown: The job is released at the end of its grace period.
-        threshold: Raised by the responses to heartbeats.
-        silence_seconds: How long the lease is kept without progress.
-    """
+    """Context in which heartbeats extend a job's lease; their responses may end the work."""
 
     def __init__(
         self,
@@ -194,13 +182,7 @@ class CandidateLease:
         self._heartbeats.remove(self)
 
     def progress(self, done: int) -> None:
-        """Record answered rows, a sign of progress; raise if the work has to stop.
-
-        Raises:
-            CancelledError: the experiment no longer needs the job.
-            StaleLeaseError: the lease is lost.
-            ReleasedError: the grace period has ended.
-        """
+        """Record answered rows, a sign of progress; raise if the work has to stop."""
         self._done = done
         on_tail = self.on_tail
         if on_tail and self.total and done >= TAIL * self.total:

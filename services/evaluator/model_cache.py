@@ -121,12 +121,6 @@ class ModelCache:
 
         `poll` is called while another worker of the GPU loads and as downloaded bytes arrive; its
         errors end the load.
-
-        Raises:
-            IncompatibleError: the model's files differ from the job's.
-            InvalidInputError: this host lacks the model or the engine.
-            PreconditionError: only a new process can load the model.
-            EngineError: the infrastructure failed.
         """
         key = self._key_of(job)
         if self._loaded and self._loaded.key == key:

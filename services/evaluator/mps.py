@@ -61,16 +61,7 @@ class Mps:
 
 
 def chosen_mps(mode: str, inherited: Mapping[str, str], folder: Path) -> Mps | None:
-    """Return the daemon for the workers, if any.
-
-    Args:
-        mode: `on` uses a daemon, started unless one runs; `auto` if that works; `off` uses none.
-        inherited: This process's environment.
-        folder: Folder for the pipes and logs of a new daemon.
-
-    Raises:
-        UnavailableError: the daemon does not start.
-    """
+    """Return the daemon for the workers, if any."""
     if mode == "off":
         return None
     if running := running_mps(inherited):
@@ -95,15 +86,7 @@ def running_mps(inherited: Mapping[str, str]) -> Mps | None:
 
 
 def start_mps(inherited: Mapping[str, str], folder: Path) -> Mps:
-    """Start a daemon that sees all GPUs; clients select theirs by CUDA_VISIBLE_DEVICES as usual.
-
-    Args:
-        inherited: This process's environment.
-        folder: Folder for pipes and logs, with a short path: a socket's has at most 107 bytes.
-
-    Raises:
-        UnavailableError: the daemon does not start.
-    """
+    """Start a daemon that sees all GPUs; clients select theirs by CUDA_VISIBLE_DEVICES as usual."""
     pipes, logs = folder / "mps", folder / "mps-log"
     environment = _with_driver(inherited) | {PIPES: str(pipes), LOGS: str(logs)}
     environment.pop(VISIBLE, None)

@@ -48,16 +48,7 @@ class Place:
 
 
 def chosen_devices(devices: str, visible: str | None) -> tuple[str, ...]:
-    """Return the CUDA devices to use; none for a single worker on the CPU.
-
-    Args:
-        devices: `all`, a list such as `0,1`, or empty.
-        visible: CUDA_VISIBLE_DEVICES if it is set: the devices that `all` means.
-
-    Raises:
-        InvalidInputError: a device is named twice.
-        UnavailableError: `all` is requested, and there is no GPU.
-    """
+    """Return the CUDA devices to use; none for a single worker on the CPU."""
     if devices != _ALL:
         return _distinct(_split(devices))
     present = [gpu.device for gpu in query_gpus()] if visible is None else _split(visible)
@@ -87,12 +78,7 @@ def free_devices(visible: str | None) -> tuple[str, ...]:
 
 
 def fitting_engines(memory: int, weights: int) -> int:
-    """Return how many engines of a model fill a GPU.
-
-    Args:
-        memory: Bytes that the engines may take together.
-        weights: Bytes of the model's weights.
-    """
+    """Return how many engines of a model fill a GPU."""
     return max(1, min(ENGINES_UNDER_MPS, _FULL // weights, memory // _ENGINE))
 
 
@@ -122,11 +108,7 @@ class Gpu:
 
 
 def query_gpus() -> Sequence[Gpu]:
-    """Return the GPUs of this host.
-
-    Raises:
-        UnavailableError: the driver's tools are missing or fail.
-    """
+    """Return the GPUs of this host."""
     try:
         query = subprocess.run(_QUERY, check=True, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
@@ -144,11 +126,7 @@ def _bytes(mebibytes: str) -> int:
 
 
 def engines_per_gpu(settings: "SupervisorSettings", most: int = ENGINES_UNDER_MPS) -> int:
-    """Return how many engines share a GPU where MPS runs; `most` if the settings leave it open.
-
-    Raises:
-        InvalidInputError: several engines are requested with several GPUs for each.
-    """
+    """Return how many engines share a GPU where MPS runs; `most` if the settings leave it open."""
     requested, spread = settings.engines_per_gpu, settings.gpus_per_worker > 1
     if requested == "auto":
         return most if settings.mps != "off" and not spread else 1
@@ -162,11 +140,7 @@ def engines_per_gpu(settings: "SupervisorSettings", most: int = ENGINES_UNDER_MP
 
 
 def grouped(devices: Sequence[str], size: int) -> tuple[str, ...]:
-    """Return the devices of each worker, in groups of neighbours.
-
-    Raises:
-        InvalidInputError: the number of devices is no multiple of `size`.
-    """
+    """Return the devices of each worker, in groups of neighbours."""
     if len(devices) % size:
         raise InvalidInputError(
             f"{len(devices)} GPUs cannot be divided into groups of {size}",

@@ -28,12 +28,6 @@ def replay(
 
     The engine holds the base model afterwards. `poll` is called between decode steps; its errors
     end the replay.
-
-    Returns:
-        `canary`, a digest of the answers, and `canary_of`, a digest of the request.
-
-    Raises:
-        EngineError: the infrastructure failed.
     """
     replayed, limits = prompts[:PROMPTS], GenerationLimits(min(max_tokens, TOKENS))
     request = [engine.model_digest, [list(prompt) for prompt in replayed], limits.max_tokens]

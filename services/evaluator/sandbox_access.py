@@ -27,12 +27,7 @@ class SandboxAccess:
         self._valid_until = 0.0
 
     def check(self, task: str) -> Mapping[str, str]:
-        """Return the isolation of a task's programs; empty if the task runs none.
-
-        Raises:
-            PreconditionError: the task runs programs, and there is no sandbox.
-            UnavailableError: the sandbox cannot be reached or does not isolate.
-        """
+        """Return the isolation of a task's programs; empty if the task runs none."""
         if not runs_programs(task):
             return {}
         sandbox = require_sandbox(task, self.runner)

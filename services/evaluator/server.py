@@ -65,12 +65,7 @@ class EvaluatorService:
         self._health = asyncio.create_task(self._report_health(self._server))
 
     async def stop(self) -> None:
-        """Finish or release the current job, then close.
-
-        Raises:
-            UnavailableError: the worker had ended without a request and must be restarted.
-            SystemExit: it had ended because its model needs more of the GPU's memory.
-        """
+        """Finish or release the current job, then close."""
         if self._health:
             self._health.cancel()
         if self._server:

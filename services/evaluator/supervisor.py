@@ -41,22 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Keeps workers running and answers health checks: SERVING while all workers are.
-
-    Args:
-        settings: What the workers get too.
-        devices: Their GPUs; none for a single worker on the CPU.
-        command: Starts a worker.
-        most_engines: Most workers that share a GPU.
-        most_failures: Ends of a worker in a row after which `wait` raises an error; None restarts
-            it forever.
-        stop_seconds: Seconds beyond the grace period after which a stopping worker is killed.
-        environment: What workers inherit; by default the environment of this process.
-
-    Raises:
-        InvalidInputError: the settings contradict each other.
-        UnavailableError: MPS is requested and does not start.
-    """
+    """Keeps workers running and answers health checks: SERVING while all workers are."""
 
     def __init__(  # noqa: PLR0913 - limits are keyword-only
         self,
@@ -114,11 +99,7 @@ class Supervisor:
         logger.info("workers", extra=extra)
 
     async def wait(self) -> None:
-        """Wait until the workers of all GPUs have ended.
-
-        Raises:
-            EngineError: some ended again and again.
-        """
+        """Wait until the workers of all GPUs have ended."""
         for error in await asyncio.gather(*self._runs, return_exceptions=True):
             if error is not None:
                 raise error

@@ -24,23 +24,14 @@ class TaskCache:
         self._made = lru_cache(maxsize=KEPT)(self._make)
 
     def check(self, task: str) -> Mapping[str, str]:
-        """Check the sandbox of a task; return its entry for the report's environment.
-
-        Raises:
-            UnfitError: the task cannot be judged now; the job keeps its attempts.
-        """
+        """Check the sandbox of a task; return its entry for the report's environment."""
         try:
             return self._sandbox.check(task)
         except ModnormError as error:  # also if the sandbox refuses the token
             raise UnfitError(str(error)) from error
 
     def of(self, job: messages.Job) -> Task:
-        """Return a job's task with the scorer of its experiment; questions get votes only.
-
-        Raises:
-            IncompatibleError: this version scores a task of the paper differently.
-            UnfitError: the package of another task is missing or has another version.
-        """
+        """Return a job's task with the scorer of its experiment; questions get votes only."""
         declaration = job.declaration if job.HasField("declaration") else None
         task = self._made(job.task, job.scorer, declaration)
         return UnmarkedTask(task) if job.split == messages.SPLIT_QUESTIONS else task

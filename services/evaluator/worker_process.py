@@ -85,14 +85,7 @@ class WorkerProcess:
             self._process.kill()
 
     async def run(self) -> int | None:
-        """Keep the process running until `stop`; return once it has ended.
-
-        Returns:
-            MAKES_ROOM if the process ended with this code, else None.
-
-        Raises:
-            EngineError: it ended `most_failures` times in a row.
-        """
+        """Keep the process running until `stop`; return once it has ended."""
         pause, failures = FIRST_PAUSE, 0
         while not self._stopping.is_set():
             began = time.monotonic()

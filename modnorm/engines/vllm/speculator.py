@@ -32,9 +32,6 @@ class PopulationSpeculator:
 
     It reads the sequences in the runner's memory and writes the drafts there. The host only
     launches kernels; the scheduler runs ahead.
-
-    Attributes:
-        table: The answers.
     """
 
     supports_mm_inputs = False
@@ -99,9 +96,6 @@ class PopulationProposer:
     """Drafts on the host for vLLM's model runner of version 1, for instance of its CPU build.
 
     vLLM makes it from `speculative_config.model` and calls `propose` after each step.
-
-    Attributes:
-        table: The answers.
     """
 
     def __init__(self, config: "VllmConfig") -> None:

@@ -147,11 +147,7 @@ def _support_method() -> None:
 
 
 def connect_drafts(worker: Any) -> "AnswerTable | None":  # noqa: ANN401 - vLLM's worker
-    """Let the drafts read a worker's sequences.
-
-    Returns:
-        The table of earlier answers that drafts are taken from; None if the engine does not draft.
-    """
+    """Let the drafts read a worker's sequences."""
     runner = worker.model_runner
     if not _has_drafts(worker):
         return None
