@@ -59,11 +59,7 @@ def _nothing(*_: object) -> None:
 VARIANTS: Mapping[str, Variant] = {
     _ALL: Variant(),
     "drafts": Variant(spec={"engine": {"drafts": "none"}}),
-    "answer_sheets": Variant(
-        patches={"modnorm.services.evaluator.draft_sources.DraftSources.learn": _nothing}
-    ),
     "in_flight_steps": Variant(without=("in_flight_steps",)),
-    "block_allocation": Variant(without=("block_allocation",)),
     "output_gathering": Variant(without=("output_gathering",)),
     "pending_calls": Variant(without=("pending_calls",)),
     "weight_kernels": Variant(

@@ -55,7 +55,6 @@ class Generator(torch.nn.Module):
         return outer.abs()
 
     def to_json(self, preparation: Mapping[str, object]) -> str:
-        """Return the canonical JSON of the generator."""
         weights = {name: _pack(getattr(self, name)) for name in WEIGHTS}
         content = {
             "schema": SCHEMA,

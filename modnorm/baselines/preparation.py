@@ -84,8 +84,6 @@ def preparation_record(settings: PreparationSettings, **made_from: object) -> di
 
 
 class _Preparation:
-    """The state of one preparation."""
-
     def __init__(
         self, model: PreTrainedModel, layout: Layout, settings: PreparationSettings
     ) -> None:

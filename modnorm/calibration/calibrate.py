@@ -58,7 +58,6 @@ class FrozenModel:
 
     @property
     def device(self) -> torch.device:
-        """Device of the weights."""
         return self.head.device
 
     @property
@@ -117,10 +116,7 @@ def measure(
     example: int,
     settings: CalibrationSpec,
 ) -> dict[Place, float]:
-    """Return the operator norms on one prompt: its layers in schedule order, then the final norm.
-
-    All are computed before the host waits for the device.
-    """
+    """Return the operator norms on one prompt: layers in schedule order, then the final norm."""
     layers = scheduled_layers(example, settings.layers_per_example, len(model.layers))
     calls, final = _capture(model, maps, prompt, layers)
     norms: dict[Place, torch.Tensor] = {}

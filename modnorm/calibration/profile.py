@@ -76,7 +76,6 @@ class Profile:
 
     @property
     def model_name(self) -> str:
-        """Name of the calibrated model."""
         return self._document.model_name
 
     @property
@@ -91,11 +90,7 @@ class Profile:
         return tuple({metric: entry.value for metric, entry in layer.items()} for layer in layers)
 
     def check_matches(self, checkpoint: Checkpoint) -> None:
-        """Refuse a model that the profile was not calibrated on.
-
-        The model digest decides; without a digest the model's name. The name of a model in a local
-        directory is then the directory's name.
-        """
+        """Refuse a model that the profile was not calibrated on."""
         layers = checkpoint.config.get("num_hidden_layers")
         if self._document.num_layers != layers:
             raise _mismatch(f"it has {self._document.num_layers} layers, the model {layers}")

@@ -57,10 +57,7 @@ def fetch_checkpoint(
 
 
 def check_repository(name: str, revision: str | None) -> None:
-    """Make sure that a repository is in the cache, or that the Hub has it.
-
-    One request that is not retried: it answers before any work starts.
-    """
+    """Make sure that a repository is in the cache, or that the Hub has it."""
     if isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
         return
     with _hub_errors(name, revision):

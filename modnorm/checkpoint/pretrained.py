@@ -78,10 +78,7 @@ def load_pretrained(
 
 
 def limit_threads(weights: int) -> None:
-    """Let torch use as many threads of the CPU as this many bytes of weights keep busy.
-
-    The number holds for this thread and for those that begin later.
-    """
+    """Let torch use as many threads of the CPU as this many bytes of weights keep busy."""
     torch.set_num_threads(min(most_threads(), max(1, weights // BYTES_PER_THREAD)))
 
 

@@ -60,10 +60,7 @@ class PromptEncoder:
         return token
 
     def encode_text(self, text: str) -> list[int]:
-        """Return the token ids of a plain text, without added special tokens.
-
-        The tokenizer's length warning is switched off, since `check_fit` checks the length.
-        """
+        """Return the token ids of a plain text, without added special tokens."""
         return list(self._tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -81,10 +78,7 @@ class PromptEncoder:
         return None if entry is None else str(entry)
 
     def answer(self, ids: Sequence[int]) -> str:
-        """Return the text of an answer, without special tokens and without its stop token.
-
-        The stop token need not be special: `generation_config.json` may name any token.
-        """
+        """Return the text of an answer, without special tokens and without its stop token."""
         ended = bool(ids) and ids[-1] in self.stop_ids
         return self.decode(ids[:-1] if ended else ids)
 
@@ -177,11 +171,7 @@ _BYTE_TOKEN = "<0x"  # noqa: S105 - no password
 
 
 class AnswerStream:
-    """Turns the tokens of one answer into pieces of its text, as they come.
-
-    The pieces together are `PromptEncoder.answer` of all tokens. Only tokens that later ones may
-    still change are held back and decoded again, so the time is linear in the answer's length.
-    """
+    """Turns the tokens of one answer into pieces of its text, as they come."""
 
     def __init__(self, encoder: PromptEncoder) -> None:
         self._encoder = encoder

@@ -181,10 +181,7 @@ def vocabulary_file(checkpoint: Checkpoint) -> str:
 
 
 def check_tokenizer_files(checkpoint: Checkpoint) -> None:
-    """Refuse a checkpoint without a vocabulary or without a default chat template.
-
-    It parses no vocabulary: `PromptEncoder` may still refuse the files.
-    """
+    """Refuse a checkpoint without a vocabulary or without a default chat template."""
     vocabulary_file(checkpoint)
     if not _has_template(checkpoint.directory):
         raise InvalidInputError(

@@ -87,10 +87,7 @@ class CheckpointWeights:
     def read_unchanged(
         self, digest: str, tensors: Iterable[PhysicalTensor]
     ) -> Iterator[torch.Tensor]:
-        """Yield tensors, and check before and after that the files were not replaced.
-
-        The tensors are valid only once the iterator has finished.
-        """
+        """Yield tensors, and check before and after that the files were not replaced."""
         require_unchanged(self.directory, digest)
         for tensor in tensors:
             yield self.read(tensor)

@@ -91,10 +91,7 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
 
 
 def _draft(directory: Path) -> Path:
-    """Create a draft directory on the target's file system.
-
-    An existing target may be the root of a volume, which cannot be renamed: the draft lies in it.
-    """
+    """Create a draft directory on the target's file system."""
     target = directory.absolute()
     home = target if target.exists() else target.parent
     home.mkdir(parents=True, exist_ok=True)
@@ -148,10 +145,7 @@ def _copy_files(source: Path, target: Path) -> None:
 
 
 def cast_checkpoint(checkpoint: Checkpoint, dtype: torch.dtype, directory: Path) -> str:
-    """Write a checkpoint in another dtype; return SHA-256 over the tensors as engines compute it.
-
-    The weights may be stored in several dtypes, and `config.json` may state another one.
-    """
+    """Write a checkpoint in another dtype; return its tensors' SHA-256 as engines compute it."""
     require_new(directory)
     stored = CheckpointWeights(checkpoint, cast_to=dtype)
     tensors = {tensor.name: stored.read(tensor) for tensor in stored.layout}

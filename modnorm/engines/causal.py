@@ -120,7 +120,6 @@ class SlotCache(Cache):
 
 
 def head_size(config: PreTrainedConfig) -> int:
-    """Return the size of one attention head."""
     explicit = getattr(config, "head_dim", None)
     return int(explicit or config.hidden_size // config.num_attention_heads)
 
@@ -141,18 +140,10 @@ def slot_attention(
     scaling: float,
     **__: object,
 ) -> tuple[torch.Tensor, None]:
-    """Grouped-query attention by torch's fused kernels.
+    """Grouped-query attention by torch's fused kernels; without a mask tokens attend causally.
 
-    Args:
-        query: [rows, heads, tokens, head size].
-        key: [rows, key-value heads, columns, head size].
-        value: As `key`.
-        attention_mask: Additive [rows or 1, 1, tokens, columns]; None if tokens are the
-            columns and attend causally.
-        scaling: Factor of the scores.
-
-    Returns:
-        [rows, tokens, heads, head size], and no attention weights.
+    Query [rows, heads, tokens, head size]; key, value [rows, key-value heads, columns, head size];
+    additive mask [rows or 1, 1, tokens, columns]. The result is [rows, tokens, heads, head size].
     """
     on_cpu = query.device.type == "cpu"
     if attention_mask is not None and query.shape[2] == 1:
@@ -176,12 +167,9 @@ def slot_attention(
 def masked_by_group(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """Return the attention of one token per row; the heads of a group share their keys.
+    """Return the attention of one token per row, [rows, heads, 1, head size].
 
-    CUDA's fused kernels take a mask or grouped heads, not both.
-
-    Returns:
-        [rows, heads, 1, head size].
+    The heads of a group share their keys: CUDA's fused kernels take a mask or grouped heads.
     """
     grouped = _by_group(query, key)
     output = scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=scaling)
@@ -193,11 +181,7 @@ def products_by_group(
 ) -> torch.Tensor:
     """Return the same as `masked_by_group`, by two matrix products and a softmax.
 
-    The scores of one token a row are small, so the CPU's fused kernel saves no memory traffic and
-    takes up to 1.4 times as long.
-
-    Returns:
-        [rows, heads, 1, head size].
+    The CPU's fused kernel saves no memory traffic here and takes up to 1.4 times as long.
     """
     scores = (_by_group(query, key) * scaling) @ key.transpose(2, 3) + mask
     return (scores.softmax(-1) @ value).reshape(query.shape)
@@ -211,11 +195,7 @@ def _by_group(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
 def masked_by_head(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """Return the attention of whole prompts; keys are repeated for each head of a group.
-
-    Returns:
-        [rows, heads, tokens, head size].
-    """
+    """Return the attention of whole prompts with repeated keys, [rows, heads, tokens, size]."""
     group = query.shape[1] // key.shape[1]
     return scaled_dot_product_attention(
         query,
@@ -281,15 +261,10 @@ class CausalModel:
         start: int = 0,
         draws: Draws | None = None,
     ) -> list[int]:
-        """Read prompts into consecutive slots, from a common start position.
+        """Read prompts into consecutive slots; return the first token of each completion.
 
-        Args:
-            prompts: Token ids from `start` on, int64 [rows, columns], padded on the right.
-            lengths: Tokens of each row without padding, int64 [rows].
-            cache: Receives keys and values.
-            first: First slot.
-            start: Position of the first token; the slots hold the tokens before it.
-            draws: Random numbers of the rows; None for greedy tokens.
+        `prompts` are token ids from `start` on, int64 [rows, columns], padded on the right;
+        `lengths` are without padding, int64 [rows]. The slots hold the tokens before `start`.
         """
         columns = torch.arange(prompts.shape[1], device=self.device)
         write = PrefillWrite(first, columns < lengths[:, None], start)
@@ -379,11 +354,7 @@ def _sample(logits: torch.Tensor, draws: Draws) -> torch.Tensor:
 
 
 def _likeliest(chances: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Return probabilities with 0 for tokens beyond the likeliest that add up to `top_p`.
-
-    The token that reaches the sum is kept, so each row keeps one at least. Of equally likely
-    tokens the first come first.
-    """
+    """Return probabilities with 0 for tokens beyond the likeliest that add up to `top_p`."""
     ordered, tokens = chances.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
     return chances.masked_fill(

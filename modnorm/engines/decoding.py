@@ -48,12 +48,7 @@ class DecodedSequence:
 
 
 class Decoder:
-    """Decoding of one request: sequences join free slots and free them when they finish.
-
-    Prompts join shortest first, which keeps the padding of a prefill small. A prefix that all
-    prompts share, such as a system prompt, is read once and copied to all slots. The schedule
-    depends on the request alone, so the same request gives the same tokens.
-    """
+    """Decoding of one request: sequences join free slots and free them when they finish."""
 
     def __init__(  # noqa: PLR0913 - bounds by keyword
         self,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from modnorm.checkpoint.families import Layout
 from modnorm.checkpoint.reference import Checkpoint
@@ -81,21 +81,6 @@ class GenerationLimits:
     max_tokens: int
     sampling: Sampling | None = None
     """How tokens are drawn; None for greedy decoding."""
-
-
-@runtime_checkable
-class LearnsAnswers(Protocol):
-    """An engine that can draft from answers which another engine gave."""
-
-    def learn_answers(
-        self, prompts: Sequence[Sequence[int]], answers: Sequence[tuple[str, bool]]
-    ) -> None:
-        """Draft from answers to prompts; do nothing if the engine does not draft.
-
-        Args:
-            prompts: Token ids of each answer's prompt.
-            answers: The text of each answer, and whether it is finished.
-        """
 
 
 OnTokens = Callable[[int, Sequence[int]], None]

@@ -50,11 +50,7 @@ class EngineSettings:
 
 
 class StartStage:
-    """One thread starts an engine and sets the stage, others read it.
-
-    An engine's library has its own processes and no means to pass a callback to them, so the
-    stage belongs to the process.
-    """
+    """One thread starts an engine and sets the stage, others read it."""
 
     def __init__(self) -> None:
         self.text = ""

@@ -44,14 +44,8 @@ def weight_views(
 ) -> Mapping[str, tuple[WeightView, ...]]:
     """Map each physical tensor to the parameters that hold its rows.
 
-    transformers stores query, key, value, gate and up as separate parameters. They are row blocks
-    of the fused tensors (paper, app. A.1). A tied head shares the embedding's storage, so the
-    embedding covers it.
-
-    Args:
-        layout: All physical tensors.
-        model: The model; its parameters are named as in the checkpoint.
-        dtype: Dtype of every parameter, in which the model computes.
+    transformers stores row blocks of the fused tensors as parameters (paper, app. A.1). A tied
+    head shares the embedding's storage, so the embedding covers it.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     views = {tensor.name: _views(tensor, parameters, dtype) for tensor in layout}
@@ -139,17 +133,14 @@ class TransformersEngine:
 
     @property
     def layout(self) -> Layout:
-        """All physical tensors, in canonical order."""
         return self._layout
 
     @property
     def model_digest(self) -> str:
-        """Digest of the loaded checkpoint."""
         return self._checkpoint.digest
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Engine, library versions and device, on which rounding may depend; kept with scores."""
         gpu = self._model.device.type == "cuda"
         return {
             "engine": "transformers",
@@ -163,7 +154,6 @@ class TransformersEngine:
         }
 
     def replace_model(self, checkpoint: Checkpoint) -> None:
-        """Hold another model of the same architecture; see `Engine.replace_model`."""
         if self._candidate or self._requests:
             raise PreconditionError("the engine holds a candidate or a request")
         stored = require_same_architecture(self._checkpoint, self._dtype, checkpoint)
@@ -174,7 +164,6 @@ class TransformersEngine:
         self._checkpoint, self._encoder = checkpoint, PromptEncoder(checkpoint)
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
-        """Make the end of a lineage the base; see `Engine.rebase`."""
         changes = (lineage.digest if lineage else NO_LINEAGE) != self._weights.state
         if self._candidate or (changes and self._requests):
             raise PreconditionError("the engine holds a candidate or a request")
@@ -183,13 +172,11 @@ class TransformersEngine:
             self._weights.rebase(lineage, poll=poll)
 
     def moments(self) -> Sequence[tuple[float, float]]:
-        """Mean and unbiased variance of each physical tensor's weights, in canonical order."""
         with engine_failures("reading the weights"):
             return self._weights.moments()
 
     @contextmanager
     def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:
-        """Hold exactly the candidate inside the context; yield the descriptor, resolved."""
         resolved = self._write_candidate(descriptor, scale_map)
         try:
             yield resolved
@@ -216,11 +203,7 @@ class TransformersEngine:
         self._is_restored = True
 
     def _require_base(self) -> None:
-        """Compare weights and pristine copy bit for bit, before a candidate is written.
-
-        They can differ if something wrote to either copy. A candidate that leaves a tensor
-        unchanged would keep the error.
-        """
+        """Compare weights and pristine copy bit for bit, before a candidate is written."""
         self._require_restored()
         with engine_failures("comparing the weights with the base"):
             pristine = self._weights.is_pristine()
@@ -239,7 +222,6 @@ class TransformersEngine:
         poll: Callable[[], None] | None = None,
         on_tokens: OnTokens | None = None,
     ) -> Generator[Completion]:
-        """Yield completions as they finish; see `Engine.generate`."""
         check_fit(prompts, limits.max_tokens, self._checkpoint)
         return self._generate(prompts, limits, poll or _no_poll, on_tokens)
 
@@ -276,12 +258,10 @@ class TransformersEngine:
             self._requests -= 1
 
     def weights_sha256(self) -> str:
-        """SHA-256 over the bytes of all physical tensors, in canonical order and layout."""
         with engine_failures("reading the weights"):
             return self._weights.sha256()
 
     def close(self) -> None:
-        """Free the model; the engine must not be used afterwards."""
         on_gpu = self._model.device.type == "cuda"
         del self._weights, self._model
         if on_gpu:

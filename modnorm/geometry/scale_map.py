@@ -29,8 +29,6 @@ class Norm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TensorScale:
-    """One row of a scale map."""
-
     name: str
     shape: tuple[int, ...]
     group: str

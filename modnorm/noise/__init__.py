@@ -23,7 +23,6 @@ _CLASSES: Mapping[str, str] = {
 
 
 def check_scheme(name: str) -> None:
-    """Check that a scheme of this name exists."""
     if name not in _CLASSES:
         raise InvalidInputError(
             f"there is no noise scheme {name!r}",
@@ -33,7 +32,6 @@ def check_scheme(name: str) -> None:
 
 
 def get_scheme(name: str) -> NoiseScheme:
-    """Return a scheme by name."""
     check_scheme(name)
     return _make(name)
 

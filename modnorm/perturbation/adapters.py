@@ -48,11 +48,7 @@ def export_candidate(
     *,
     card: str | None = None,
 ) -> str:
-    """Write a candidate's weights, the other files of its base, and its descriptor.
-
-    Returns:
-        SHA-256 over the candidate's physical tensors, as engines compute it.
-    """
+    """Write a candidate's weights, its base's other files, its descriptor; return its SHA-256."""
     require_new(directory)
     stored = CheckpointWeights(checkpoint)
     tensors, weights = _load_tensors(stored, checkpoint.digest)
@@ -80,11 +76,7 @@ def candidate_digests(
 def export_state(
     checkpoint: Checkpoint, lineage: Lineage, directory: Path, *, card: str | None = None
 ) -> str:
-    """Write a state's weights, the other files of its base, and its lineage.
-
-    Returns:
-        SHA-256 over the state's physical tensors, as engines compute it.
-    """
+    """Write a state's weights, its base's other files and its lineage; return its SHA-256."""
     if lineage.model_digest != checkpoint.digest:
         raise IncompatibleError(
             f"the lineage is of model {lineage.model_digest}, "

@@ -111,23 +111,12 @@ class CandidateWeights:
     """Turns the weights of an engine into any candidate and back, bit for bit.
 
     Candidates are written from a pristine copy of the weights. Nothing is added to or subtracted
-    from the current weights, so earlier candidates leave no trace. While coefficients are
-    unresolved, `apply` also needs one fp32 tensor as large as the largest physical tensor, and a
-    few chunks of fixed size. The published noise scheme always needs the large tensor, and briefly
-    its noise in the weight dtype.
+    from the current weights. While coefficients are unresolved, `apply` also needs one fp32 tensor
+    as large as the largest physical tensor; the published noise scheme always needs it.
 
-    On a GPU with Triton, kernels write the portable scheme, with equal weights for equal
-    coefficients (`modnorm.perturbation.kernels`).
-
-    Args:
-        layout: All physical tensors, in canonical order.
-        views: The engine's disjoint memory blocks of each physical tensor, by name. They may be a
-            shard (a tensor-parallel rank); noise and norm are those of the whole tensor.
-        model_digest: Digest of the checkpoint of the weights.
-        dtype: Weight dtype, to which candidates are rounded; by default that of the views. The
-            views may be wider, for an engine that computes in float32.
-        kernels: Whether to use kernels if possible; False forces the plain version.
-        origin: Reads tensors of the checkpoint, to return to it from a trained state.
+    `views` may be a shard (a tensor-parallel rank); noise and norm are those of the whole tensor.
+    They may be wider than `dtype`, to which candidates are rounded, for an engine that computes in
+    float32. `kernels=False` forces the plain version. `origin` reads tensors of the checkpoint.
     """
 
     @torch.inference_mode()
@@ -169,10 +158,7 @@ class CandidateWeights:
 
     @torch.inference_mode()
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
-        """Make a trained state the base of later candidates.
-
-        If the current state is an ancestor, only the missing steps are applied.
-        """
+        """Make a trained state the base of later candidates."""
         target = lineage.digest if lineage else NO_LINEAGE
         if self._busy:
             raise PreconditionError("a candidate is held", remedy="restore the base first")
@@ -260,10 +246,7 @@ class CandidateWeights:
         return all(held.is_pristine() for held in self._held.values())
 
     def sha256(self) -> str:
-        """Return SHA-256 over the current weights, in canonical order and layout.
-
-        It assembles one physical tensor at a time and copies it to the host.
-        """
+        """Return SHA-256 over the current weights, in canonical order and layout."""
         return weights_sha256(self._layout, lambda tensor: self._held[tensor.name].assemble())
 
     def _write(
@@ -330,7 +313,6 @@ class CandidateWeights:
 def _updates(
     step: Step, index: int, sample: Callable[[int, Block], torch.Tensor]
 ) -> Callable[[Block], torch.Tensor]:
-    """Return the update of a tensor by block."""
     return lambda block: step_update(step, index, lambda seed: sample(seed, block))
 
 

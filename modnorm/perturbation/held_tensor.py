@@ -22,13 +22,7 @@ def coefficients_of(
 ) -> torch.Tensor:
     """Return `float32(R / (s_p * max(norm_p, 1e-12)))`, computed in float64 (paper, app. A).
 
-    Args:
-        norms: Norms of noise, fp32 or fp64 of any shape.
-        scales: s_p, fp64 of the same shape, or one number.
-        radius: R.
-
-    Returns:
-        fp32 of the same shape, on the same device, without waiting for it.
+    It has the norms' shape and device, and does not wait for it.
     """
     size = norms.to(torch.float64).clamp_min(NORM_FLOOR) * scales
     return torch.full_like(size, radius).div_(size).to(torch.float32)
@@ -52,10 +46,7 @@ def step_update(step: Step, place: int, sample: Callable[[int], torch.Tensor]) -
 
 
 def rounded(values: torch.Tensor, dtype: torch.dtype, rounding: Rounding) -> torch.Tensor:
-    """Return fp32 values, rounded to the dtype of the weights if `rounding` is `PUBLISHED`.
-
-    The result is fp32 in both cases.
-    """
+    """Return fp32 values, first rounded to the weight dtype if `rounding` is `PUBLISHED`."""
     if rounding is Rounding.PUBLISHED:
         return values.to(dtype).to(torch.float32)
     return values
@@ -87,10 +78,7 @@ class WeightView:
 class HeldTensor:
     """A physical tensor, or a shard of it, in one engine's memory, and its pristine copy.
 
-    Args:
-        tensor: The tensor in canonical layout.
-        views: Disjoint blocks in any order; together the whole tensor or a shard.
-        dtype: Dtype of weights and pristine copy; by default that of the storage.
+    `views` are disjoint blocks in any order. `dtype` is by default that of the storage.
     """
 
     def __init__(
@@ -108,7 +96,6 @@ class HeldTensor:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Weight dtype."""
         return self._dtype
 
     @property
@@ -118,7 +105,6 @@ class HeldTensor:
 
     @property
     def device(self) -> torch.device:
-        """Device of the weights."""
         return self._storages[0].device
 
     @property
@@ -128,7 +114,6 @@ class HeldTensor:
 
     @property
     def addresses(self) -> list[int]:
-        """Address of each storage."""
         return [storage.data_ptr() for storage in self._storages if storage.numel()]
 
     def write(
@@ -140,23 +125,15 @@ class HeldTensor:
         """Write round(fl32(base + fl32(coefficient * noise))) into the engine's memory.
 
         Product and sum are separate operations, so that no fused multiply-add is used. The one
-        rounding to the weight dtype is to nearest, ties to even.
-
-        Args:
-            coefficient: A number that float32 represents exactly, or a 0-d fp32 tensor.
-            noise: Returns the fp32 noise of a block of the tensor.
-            rounding: `published` rounds the product, too.
+        rounding to the weight dtype is to nearest, ties to even; `published` rounds the product,
+        too. `coefficient` is exact in float32.
         """
         for block, storage, base in self._chunks():
             candidate = rounded(torch.mul(noise(block), coefficient), self.dtype, rounding)
             storage.copy_(candidate.add_(base).to(self.dtype))
 
     def rebase(self, origin: torch.Tensor) -> None:
-        """Replace the pristine copy and the weights.
-
-        Args:
-            origin: The whole tensor in canonical shape and weight dtype, on any device.
-        """
+        """Replace pristine copy and weights by a whole tensor in canonical shape and dtype."""
         for block, base in zip(self._blocks, self._pristine, strict=True):
             base.copy_(block.of(origin))
         self.restore()
@@ -177,10 +154,7 @@ class HeldTensor:
         return all(_same_bits(storage, base) for _, storage, base in self._chunks())
 
     def assemble(self) -> torch.Tensor:
-        """Return the current weights in canonical shape and weight dtype.
-
-        If one storage of the weight dtype holds the whole tensor, it is returned without a copy.
-        """
+        """Return the current weights in canonical shape and weight dtype."""
         shape = self.tensor.shape
         if sum(storage.numel() for storage in self._storages) != self.tensor.numel:
             raise PreconditionError(

@@ -148,7 +148,6 @@ class Lineage:
         yield self
 
     def to_json(self) -> str:
-        """Return the canonical JSON."""
         steps = ",".join(step.to_json() for step in self.steps)
         head = canonical_json(
             {"model_digest": self.model_digest, "noise": self.noise, "rounding": self.rounding}

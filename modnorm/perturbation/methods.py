@@ -22,8 +22,6 @@ _MASSES = Masses()
 
 @dataclass(frozen=True, slots=True)
 class MethodInputs:
-    """The inputs of a method."""
-
     layout: Layout
     masses: Masses
     checkpoint: Checkpoint | None
@@ -33,8 +31,6 @@ class MethodInputs:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A registered method."""
-
     summary: str
     """Description in one sentence."""
     build: Callable[[MethodInputs], Scales]
@@ -165,7 +161,6 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 
 
 def method_names() -> tuple[str, ...]:
-    """Return the names of all methods, sorted."""
     return tuple(sorted(METHODS))
 
 
@@ -225,10 +220,7 @@ def uncorrected_scale_map(
     rank: int | None = None,
     target_modules: TargetModules = "all",
 ) -> ScaleMap:
-    """Return the scale map of a configuration: that of no checkpoint, without corrections.
-
-    Arguments and errors are those of `require_usable`.
-    """
+    """Return the scale map of a configuration: that of no checkpoint, without corrections."""
     inputs = MethodInputs(physical_layout(config), masses, None, None)
     return ScaleMap(method, "", _scales(method, inputs, rank, target_modules), rank)
 

@@ -72,7 +72,6 @@ def candidate_facts(descriptor: Descriptor, rank: int | None) -> Mapping[str, st
 def model_card(
     base: Checkpoint, title: str, facts: Mapping[str, str], finding: TokenizerFinding
 ) -> str:
-    """Return the text of a model card."""
     loading = _LOADING.format(tokenizer=finding.tokenizer)
     return (
         f"{_front_matter(base, 'transformers')}"

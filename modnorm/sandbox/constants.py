@@ -245,8 +245,6 @@ class BooleanOperation:
 
 @dataclass(frozen=True, slots=True)
 class Negation:
-    """`not` of a condition."""
-
     condition: "Expression"
 
 

@@ -174,7 +174,6 @@ _SHOWN = 200
 
 
 def plan_tests(program: Program) -> tuple[TestPlan, ...]:
-    """Return the plan of each test of a program."""
     if sum(map(len, program.tests)) > MAX_TESTS:
         raise InvalidInputError(f"the tests have more than {MAX_TESTS} characters", field="tests")
     plans = []
@@ -243,7 +242,6 @@ def _run(
 
 
 def _step(session: ProgramSession, step: RunStatements | RequireCondition) -> bool:
-    """Run statements, or return whether a condition holds."""
     if isinstance(step, RequireCondition):
         return holds(step.condition, session.ask)
     session.run(step.source)

@@ -57,7 +57,6 @@ class Isolation:
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
-        """Guarantees that hold."""
         return tuple(guarantee for guarantee in Guarantee if guarantee not in self.broken)
 
     @property
@@ -71,7 +70,6 @@ class Isolation:
         return ", ".join(sorted(self.mechanisms))
 
     def require(self) -> None:
-        """Require all guarantees."""
         if self.healthy:
             return
         broken = "; ".join(f"{name}: {reason}" for name, reason in self.broken.items())

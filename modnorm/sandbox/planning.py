@@ -347,7 +347,6 @@ class _Planner:
         raise _NotJudgeableError(type(node).__name__)
 
     def _target(self, node: ast.expr, items: Expression) -> tuple[Target, dict[str, LoopVariable]]:
-        """Return the target of a loop and its variables."""
         match node:
             case ast.Name(id=name) if not constants.is_builtin_name(name):
                 return name, {name: LoopVariable(name, items)}

@@ -33,7 +33,6 @@ class Sandbox:
         self._began = 0.0
 
     def execute(self, program: Program) -> ProgramOutcome:
-        """Run a program and judge it."""
         plan_tests(program)
         return execute(self._healthy(), program)
 

@@ -160,10 +160,7 @@ def tasks_of_user() -> int:
 
 
 def cpu_wait_seconds(pid: int) -> float:
-    """Return the seconds that a process's first thread was ready to run but had no core.
-
-    0 if the kernel does not report it.
-    """
+    """Return the seconds that a process's first thread waited for a core; 0 if unknown."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
@@ -188,11 +185,7 @@ class StoppedError(Exception):
 
 
 class ProgramSession:
-    """One program's process, from its start to its end.
-
-    Time limits exclude the wait for a core, so that a program gets the same verdict on a busy
-    machine.
-    """
+    """One program's process, from its start to its end."""
 
     report: WardenReport
 

@@ -45,7 +45,6 @@ class Budget:
 
 
 def total_budget(budgets: Iterable[Budget]) -> Budget:
-    """Return the sum of budgets."""
     return sum(budgets, Budget())
 
 

@@ -94,7 +94,6 @@ class AnswerJudge:
 
 
 def _judge(task: Task, row: Row, completion: Completion, row_label: str) -> Answer:
-    """Judge a completion."""
     judgement = judge(task, row, completion.text, row_label)
     return Answer(
         row=completion.index,
@@ -182,10 +181,7 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
     on_progress: Callable[[int], None],
     stop: EarlyStop | None = None,
 ) -> "PendingResult":
-    """Generate a candidate's answers to all rows while threads judge them.
-
-    Returns before the last answers are judged: the engine is then free for another candidate.
-    """
+    """Generate a candidate's answers to all rows while threads judge them."""
     started = time.perf_counter()
     with ExitStack() as on_error:
         answers = on_error.enter_context(
@@ -214,10 +210,7 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
 
 
 class PendingResult:
-    """A candidate's result, some of whose answers may not be judged yet.
-
-    Leaving the context cancels judgements that have not begun.
-    """
+    """A candidate's result, some of whose answers may not be judged yet."""
 
     def __init__(self, answers: AnswerJudge, result: CandidateResult, *, complete: bool) -> None:
         self._answers = answers
@@ -236,10 +229,7 @@ class PendingResult:
         return not self._complete or self._answers.wait(timeout)
 
     def result(self) -> CandidateResult:
-        """Wait for the last judgement and return the result; errors of judging are raised here.
-
-        Its `score_seconds` count from the last answer until now.
-        """
+        """Wait for the last judgement and return the result; errors of judging are raised here."""
         answers = self._answers.answers() if self._complete else self._result.answers
         waited = time.perf_counter() - self._since
         return replace(self._result, answers=answers, score_seconds=waited)

@@ -33,10 +33,7 @@ class Threshold:
 
 
 class Thresholds:
-    """The threshold of every candidate, updated as scores become complete.
-
-    Thresholds only rise. With some complete scores missing they are lower, and still exact.
-    """
+    """The threshold of every candidate, updated as scores become complete."""
 
     def __init__(self, prefixes: Sequence[int], size: int) -> None:
         self._prefixes = tuple(prefixes)

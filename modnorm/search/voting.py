@@ -133,7 +133,6 @@ class RowVote:
 
 
 def count_votes(ballots: Sequence[Ballot]) -> tuple[RowVote, ...]:
-    """Return the vote on every row."""
     votes = zip(*(ballot.votes for ballot in ballots), strict=True)
     correct = zip(*(ballot.correct for ballot in ballots), strict=True)
     skipped = zip(*(ballot.skipped for ballot in ballots), strict=True)

@@ -55,10 +55,7 @@ def compose_yaml(text: str) -> yaml.Node | None:
 
 
 def line_of(tree: yaml.Node | None, path: Sequence[int | str]) -> int | None:
-    """Return the line of a field or of its nearest section that is written, from 1 on.
-
-    None if not even the first step of the path is written.
-    """
+    """Return the line, from 1 on, of a field or its nearest written section, if any."""
     line, node = None, tree
     for step in path:
         child = _child(node, step)
@@ -204,11 +201,7 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
 
 
 def _neighbour(path: Path) -> str | None:
-    """Return a question that names the file nearest to a misspelt one.
-
-    Names are compared without their suffix, because most specs have the same. Of two files that
-    differ in it alone, the question names that with the suffix of the misspelt one.
-    """
+    """Return a question that names the file nearest to a misspelt one."""
     try:
         files = [each for each in path.parent.iterdir() if each.is_file()]
     except OSError:

@@ -138,8 +138,6 @@ _WANTED: Mapping[str, str] = {
 
 
 class Fault(NamedTuple):
-    """One fault of a content."""
-
     place: tuple[int | str, ...]
     """Path of the field, as the file has it."""
     text: str
@@ -151,10 +149,7 @@ class Fault(NamedTuple):
 def first_fault(
     kind: type[BaseModel], error: ValidationError, start: Sequence[str] = (), *, whole: str
 ) -> InvalidInputError:
-    """Return the error for invalid content; it names the first field and lists all faults.
-
-    A missing field that appears under a misspelt name is not reported separately.
-    """
+    """Return the error for invalid content; it names the first field and lists all faults."""
     misspelt = _misspelt(kind, error)
     kept = (fault for fault in plain_faults(kind, error) if fault.place not in misspelt)
     faults = list(islice(kept, _LISTED))

@@ -68,7 +68,6 @@ DATASETS: Mapping[str, Dataset] = {data.task: data for data in _DATASETS}
 
 
 def find_task(task: str) -> Dataset:
-    """Return the data set of a task."""
     if task not in DATASETS:
         raise InvalidInputError(
             f"there are no data of a task {task!r}", field="task", remedy=one_of(task, DATASETS)

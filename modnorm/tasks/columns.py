@@ -63,10 +63,7 @@ def last_answer(completion: str) -> str | None:
 
 
 def stated_answer(completion: str) -> str | None:
-    """Return the content of the last `<answer>` block after its last opening tag, if any.
-
-    A text before the answer may mention the tag: "I shall write it in <answer> tags".
-    """
+    """Return the content of the last `<answer>` block after its last opening tag, if any."""
     answer = last_answer(completion)
     return None if answer is None else answer.rpartition("<answer>")[2]
 
@@ -182,10 +179,7 @@ def texts(raw: Mapping[str, object], column: str) -> list[str]:
 
 
 def flag(raw: Mapping[str, object], column: str) -> bool:
-    """Return a truth value; 0, 1 and texts of CSV files, such as `True` or `no`, are read as one.
-
-    It is False if the column is missing or blank.
-    """
+    """Return a truth value, also of 0, 1, `True` or `no`; False if it is missing."""
     value = raw.get(column)
     key = "" if _is_missing(value) else str(number(value)).strip().lower()
     if key not in _FLAGS:

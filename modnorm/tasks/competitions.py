@@ -35,32 +35,24 @@ class Math500(AnswerTask):
         return {"problem": columns.text(raw, "problem"), "answer": columns.text(raw, "answer")}
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:
-        """Check the column `problem`; drop the rest."""
         return {"problem": columns.text(raw, "problem")}
 
     def messages(self, row: Row) -> tuple[Message, ...]:
-        """Return the paper's prompt (app. "Prompt Templates"); there is no system message."""
         return (Message("user", MATH500.format(problem=row["problem"])),)
 
     def vote(self, row: Row, completion: str) -> str | None:
-        """Return the vote key of a completion."""
         answer = final_answer(completion)
         return None if answer is None else self.form(row, answer)
 
     def form(self, row: Row, answer: str) -> str:  # noqa: ARG002 - as in `AnswerTask`
-        """Return the canonical form of an answer."""
         return canonical(answer)
 
     def gold(self, row: Row) -> str:
-        """Return the answer as the row writes it."""
         return str(row["answer"])
 
 
 class OlympiadBench(Math500):
-    """The OlympiadBench task; rows have `question`, `final_answer`, `is_multiple_answer`.
-
-    These are the columns of the data set. Commas separate several answers of a row.
-    """
+    """The OlympiadBench task; rows have `question`, `final_answer`, `is_multiple_answer`."""
 
     name = "olympiadbench"
     scorer = "olympiadbench-v3"
@@ -84,7 +76,6 @@ class OlympiadBench(Math500):
         return {"is_multiple_answer": False}
 
     def messages(self, row: Row) -> tuple[Message, ...]:
-        """Return the paper's prompt (app. "Prompt Templates"); there is no system message."""
         return (Message("user", OLYMPIADBENCH.format(question=row["question"])),)
 
     def form(self, row: Row, answer: str) -> str:
@@ -102,7 +93,6 @@ class _Published(Math500):
     """A task scored as the published code does: the vote is the answer as written."""
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        """Return the vote key of a completion."""
         return published_answer(completion) or None
 
     def judge(self, row: Row, completion: str) -> Judgement:

@@ -37,7 +37,6 @@ class Report:
     failures: tuple[str, ...]
 
     def require(self) -> None:
-        """Require that the task conforms."""
         if self.failures:
             raise InvalidInputError(f"{self.scorer}: {'; '.join(self.failures)}", field="task")
 

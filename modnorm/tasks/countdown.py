@@ -291,7 +291,6 @@ class Countdown(AnswerTask):
         return self.parse({"numbers": numbers, "target": found["target"]})
 
     def messages(self, row: Row) -> tuple[Message, ...]:
-        """Return the paper's prompt (app. "Prompt Templates")."""
         target = columns.number_text(_target_of(row))
         text = USER.format(numbers=_numbers(row), target=target)
         return Message("system", SYSTEM), Message("user", text)
@@ -303,11 +302,9 @@ class Countdown(AnswerTask):
         return Judgement(0.1 * format_score(completion) + answer, vote, _hits(row, vote))
 
     def gold(self, row: Row) -> str:
-        """Return the target."""
         return columns.number_text(_target_of(row))
 
     def vote(self, row: Row, completion: str) -> str | None:
-        """Return the vote key of a completion."""
         return vote_key(answer_value(stated_answer(completion) or "", _numbers(row)))
 
     def _answers(self, row: Row, completion: str) -> bool:
@@ -321,7 +318,6 @@ class CountdownExpressions(Countdown):
     scorer = "countdown-v1"
 
     def vote(self, row: Row, completion: str) -> str | None:
-        """Return the vote key of a completion."""
         expression = (stated_answer(completion) or "").strip()
         return vote_key(_plain_value(expression, _numbers(row), BASIC))
 
@@ -332,7 +328,6 @@ class PublishedCountdown(Countdown):
     scorer = "countdown-reference-v1"
 
     def vote(self, row: Row, completion: str) -> str | None:
-        """Return the vote key of a completion."""
         numbers = _numbers(row)
         if max(numbers) > _LARGEST_VOTED_LITERAL:
             return None

@@ -36,11 +36,7 @@ from modnorm.tasks.splits import (
 
 
 def check(task: str, folder: Path, *, field: str = "folder") -> tuple[DataManifest, bool]:
-    """Check that the splits of a task in a folder have the catalogue's rows.
-
-    Return their manifest, and whether `fetch` wrote them: such files must also match it byte for
-    byte. Otherwise they are a data set's own files.
-    """
+    """Check that the splits of a task in a folder have the catalogue's rows."""
     data, place = find_task(task), folder / task
     manifest = read_data_manifest(place, field=field)
     loaded = {name: split_from_folder(data, name, folder, field=field) for name in data.splits}
@@ -87,11 +83,7 @@ _DATA, _FROM, _TO = "data", "from", "to"
 
 
 def fetch(task: str, folder: Path, *, source: Path | None = None) -> tuple[DataManifest, bool]:
-    """Write all splits of a task into a folder, with a manifest.
-
-    Return it, and whether files were written. Intact files are kept; without a `source` nothing is
-    read in this case. Each file is replaced atomically, the manifest last.
-    """
+    """Write all splits of a task into a folder, with a manifest."""
     data = find_task(task)
     existing = _intact_manifest(task, folder)
     if existing is not None and source is None:

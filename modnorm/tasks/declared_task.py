@@ -124,7 +124,6 @@ class Declaration(_Section):
 
 
 def _columns_of(template: str) -> set[str]:
-    """Return the columns in a template."""
     names = set()
     try:
         parts = list(string.Formatter().parse(template))
@@ -141,7 +140,6 @@ def _columns_of(template: str) -> set[str]:
 
 
 def is_task_file(name: str) -> bool:
-    """Whether a task's name is a file name."""
     return name.lower().endswith(_SUFFIXES)
 
 
@@ -163,7 +161,6 @@ def read_declaration(path: Path) -> str:
 
 
 def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
-    """Return the declaration in a text."""
     try:
         tree = _tree(text)
         return Declaration.model_validate(read_yaml(text))
@@ -253,7 +250,6 @@ class DeclaredTask(AnswerTask):
 
     @property
     def name(self) -> str:
-        """The declaration's name."""
         return self._declaration.name
 
     @property
@@ -281,7 +277,6 @@ class DeclaredTask(AnswerTask):
         return {column: _cell(raw, column) for column in self._declaration.question_columns}
 
     def messages(self, row: Row) -> tuple[Message, ...]:
-        """Return the declared prompt."""
         prompt = self._declaration.prompt
         user = Message("user", prompt.user.format(**row))
         if prompt.system is None:
@@ -289,16 +284,13 @@ class DeclaredTask(AnswerTask):
         return Message("system", prompt.system.format(**row)), user
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        """Return the vote key of a completion."""
         answer = self._extract(completion)
         return None if answer is None else self._form(answer)
 
     def form(self, row: Row, answer: str) -> str | None:  # noqa: ARG002 - as in `AnswerTask`
-        """Return the declared form of an answer."""
         return self._form(answer)
 
     def gold(self, row: Row) -> str:
-        """Return the declared column of the answer."""
         return str(row[self._declaration.answer])
 
     def _extract(self, completion: str) -> str | None:
@@ -312,12 +304,10 @@ class DeclaredTask(AnswerTask):
 
 
 def declared_task(text: str, *, source: str, field: str) -> DeclaredTask:
-    """Return the task that a text declares."""
     return DeclaredTask(parse_declaration(text, source=source, field=field))
 
 
 def load_task(path: Path) -> DeclaredTask:
-    """Return the task that a file declares."""
     text = read_declaration(resolve_file(str(path), "task.name", None))
     return declared_task(text, source=str(path), field="task.name")
 

@@ -63,11 +63,9 @@ class Gsm8k(AnswerTask):
         return {"question": question, "answer": answer}
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:
-        """Check the column `question`; drop the rest."""
         return {"question": columns.text(raw, "question")}
 
     def messages(self, row: Row) -> tuple[Message, ...]:
-        """Return the paper's prompt (app. "Prompt Templates"); there is no system message."""
         return (Message("user", USER.format(question=row["question"])),)
 
     def vote(self, row: Row, completion: str) -> str | None:
@@ -79,7 +77,6 @@ class Gsm8k(AnswerTask):
         return final_number(completion)
 
     def gold(self, row: Row) -> str:
-        """Return the final number."""
         return str(row["answer"])
 
 
@@ -89,7 +86,6 @@ class Gsm8kDigits(Gsm8k):
     scorer = "gsm8k-v2"
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        """Return the vote key of a completion."""
         found = list(re.finditer(_MARKED_DIGITS, completion)) or list(
             re.finditer(_DIGITS, completion)
         )
@@ -111,7 +107,6 @@ class PublishedGsm8k(Gsm8k):
     scorer = "gsm8k-reference-v1"
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        """Return the vote key of a completion."""
         marked, last = published_readings(completion)
         return (last if marked is None else marked) or None
 
@@ -138,10 +133,7 @@ def published_readings(completion: str) -> tuple[str | None, str | None]:
 
 
 def final_number(completion: str) -> str | None:
-    """Return the final number of a completion in canonical form; None without one.
-
-    An answer that states several numbers, such as `5 or 6`, is none, and neither is one in words.
-    """
+    """Return the final number of a completion in canonical form; None without one."""
     answer = final_answer(completion, headings=False)
     if answer is not None and any(map(str.isnumeric, answer)):
         return stated_number(answer)

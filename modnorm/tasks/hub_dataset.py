@@ -29,7 +29,6 @@ class HubRows:
 
 
 def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
-    """Return the rows of one split of a dataset."""
     check_dataset(spec, field=field)
     try:
         datasets = import_module("datasets")
@@ -55,7 +54,6 @@ def check_dataset(spec: DataSpec, *, field: str) -> None:
 
 
 def no_dataset(spec: DataSpec, field: str) -> InvalidInputError:
-    """Return the error for a source that is no dataset."""
     return InvalidInputError(
         f"there is no Hugging Face dataset {shortened(spec.source)}",
         field=f"{field}.source",
@@ -80,10 +78,7 @@ def _is_reachable() -> bool:
 
 @contextmanager
 def _offline(datasets: ModuleType) -> Iterator[None]:
-    """Let the hub's client use local copies only, by its own offline setting.
-
-    The setting holds for the process. Other threads lose nothing: the hub cannot be reached.
-    """
+    """Let the hub's client use local copies only, by its own offline setting."""
     modules = (import_module("huggingface_hub.constants"), datasets.config)
     with _OFFLINE_LOCK:
         before = [getattr(module, _OFFLINE) for module in modules]

@@ -157,14 +157,12 @@ class Mbpp(AnswerTask):
         return parse_row(raw)
 
     def messages(self, row: Row) -> tuple[Message, ...]:
-        """Return the paper's prompt (app. "Prompt Templates")."""
         tests = "\n".join(columns.texts(row, "test_list")[:SHOWN_TESTS])
         return Message("system", SYSTEM), Message(
             "user", USER.format(text=row["text"], tests=tests)
         )
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        """Return the vote key of a completion."""
         program = self._program(completion)
         return None if program is None else self._vote(program)
 
@@ -180,7 +178,6 @@ class Mbpp(AnswerTask):
         return Judgement(reward=float(passed), vote=vote, correct=passed and vote is not None)
 
     def gold(self, row: Row) -> str:
-        """Return the tests that score, one a line."""
         return "\n".join(columns.texts(row, "test_list"))
 
     def _program(self, completion: str) -> str | None:

@@ -66,10 +66,7 @@ def generate_puzzles(
 
 
 def solve(numbers: Sequence[int], target: int) -> str | None:
-    """Return an expression of the target that uses every number once; None without one.
-
-    Tries all ways to combine the numbers in pairs, in exact rationals.
-    """
+    """Return an expression of the target that uses every number once; None without one."""
     return _search(tuple((Fraction(n), str(n)) for n in numbers), Fraction(target))
 
 

@@ -99,7 +99,6 @@ class RocStories(AnswerTask):
         }
 
     def messages(self, row: Row) -> tuple[Message, ...]:
-        """Return the paper's prompt (app. "Prompt Templates")."""
         sentences = columns.texts(row, "shuffled_sentences")
         fields = {f"sentence_{number}": sentence for number, sentence in enumerate(sentences)}
         user = USER.format(title=row["title"], **fields)
@@ -112,11 +111,9 @@ class RocStories(AnswerTask):
         return Judgement(reward=reward, vote=vote, correct=vote == right_order(row))
 
     def gold(self, row: Row) -> str:
-        """Return the letters of the right order."""
         return right_order(row)
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        """Return the vote key of a completion."""
         return stated_order(completion)
 
 
@@ -126,7 +123,6 @@ class PublishedRocStories(RocStories):
     scorer = "rocstories-reference-v1"
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        """Return the vote key of a completion."""
         return published_order(completion)
 
 
@@ -137,10 +133,7 @@ def right_order(row: Row) -> str:
 
 
 def order_score(order: str, right: str) -> float:
-    """Return 0.6 times the share of right positions + 0.4 times that of ordered neighbours.
-
-    Neighbours in the right order count if the earlier one comes first, at any distance.
-    """
+    """Return 0.6 times the share of right positions + 0.4 times that of ordered neighbours."""
     positions = sum(a == b for a, b in zip(order, right, strict=True))
     neighbours = sum(order.index(a) < order.index(b) for a, b in pairwise(right))
     return POSITION_WEIGHT * (positions / 5) + ADJACENCY_WEIGHT * (neighbours / 4)

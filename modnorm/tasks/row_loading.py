@@ -27,8 +27,6 @@ from modnorm.tasks.task_errors import attribute_to_task
 
 @dataclass(frozen=True, slots=True)
 class ReadableRow:
-    """The readable part of a row."""
-
     prompt: str | None
     """None where its task is not installed here."""
     gold: str | None
@@ -83,7 +81,6 @@ def load_rows(
     roots: Sequence[Path] | None = None,
     folders: Sequence[Path] | None = None,
 ) -> tuple[Row, ...]:
-    """Return the rows of `load_data` only."""
     return load_data(task, spec, field=field, roots=roots, folders=folders).rows
 
 
@@ -128,10 +125,7 @@ FIELD = "input"
 
 
 def read_raw_questions(path: Path) -> Iterator[RawRow]:
-    """Yield the raw rows of a file, each after its place: `questions.jsonl, line 17`.
-
-    Standard input (`-`) and pipes hold JSON lines. They can be read once.
-    """
+    """Yield the raw rows of a file, each after its place: `questions.jsonl, line 17`."""
     is_stdin = str(path) == "-"
     name = "standard input" if is_stdin else str(path)
     if is_stdin or path.is_fifo():
@@ -187,7 +181,6 @@ class UnmarkedTask:
         return Judgement(0.0, _vote(self._task, row, completion), correct=False)
 
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
-        """Return the task's metric."""
         return self._task.metric(rows, correct)
 
 

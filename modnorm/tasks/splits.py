@@ -43,8 +43,6 @@ class Origin(_Record):
 
 
 class SplitRecord(_Record):
-    """One split in a folder."""
-
     name: str
     file: str = Field(pattern=r"^[^/\\]+$")
     rows: int
@@ -134,7 +132,6 @@ class LoadedSplit:
 
 
 def open_split(name: str, *, folders: Sequence[Path], field: str) -> LoadedSplit:
-    """Return the rows of a split."""
     data = find_split(name, field=f"{field}.source")
     split = name.partition("/")[2]
     for folder in folders:

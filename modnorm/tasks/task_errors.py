@@ -64,7 +64,6 @@ def render_prompts(task: Task, rows: Sequence[Row], row_name: str) -> list[tuple
 
 
 def judge(task: Task, row: Row, completion: str, row_label: str) -> Judgement:
-    """Return a task's judgement of a completion."""
     with attribute_to_task(task, row_label, IncompatibleError, but=(OSError,)):
         judgement = task.judge(row, completion)
     if not _is_judgement(judgement):
@@ -137,10 +136,7 @@ def count_shared_prompts(task: Task, choosing: Sequence[Row], heldout: Sequence[
 
 
 def shared_range(rows: DataSpec, others: DataSpec) -> tuple[int, int | None] | None:
-    """Return the range of a source that two specs share, without reading rows.
-
-    It is the first row and the first after the range; None for that if it extends to the end.
-    """
+    """Return the range of a source that two specs share, without reading rows."""
     whole = {"offset": 0, "limit": None}
     if rows.model_copy(update=whole) != others.model_copy(update=whole):
         return None

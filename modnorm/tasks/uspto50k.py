@@ -81,16 +81,13 @@ class Uspto50k(AnswerTask):
         return {"rxn_smiles": _ATOM_MAP.sub("]", reaction)}
 
     def messages(self, row: Row) -> tuple[Message, ...]:
-        """Return the paper's prompt (app. "Prompt Templates")."""
         user = USER.format(rxn_smiles=row["rxn_smiles"])
         return Message("system", SYSTEM), Message("user", user)
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        """Return the vote key of a completion."""
         return predicted_class(completion)
 
     def gold(self, row: Row) -> str:
-        """Return the number of the class."""
         return str(row["class"])
 
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
@@ -107,7 +104,6 @@ class PublishedUspto50k(Uspto50k):
     scorer = "uspto50k-reference-v1"
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        """Return the vote key of a completion."""
         return published_class(completion)
 
     def judge(self, row: Row, completion: str) -> Judgement:
@@ -121,10 +117,7 @@ class PublishedUspto50k(Uspto50k):
 
 
 def predicted_class(completion: str) -> str | None:
-    """Return the class that a completion names; None without a class from 1 to 10.
-
-    An answer tag that the completion cap cut off counts.
-    """
+    """Return the class that a completion names; None without a class from 1 to 10."""
     whole = _ALONE.fullmatch(completion)
     numbers = _TAGGED.findall(completion) or _NAMED.findall(completion) or [whole and whole[1]]
     number = int((numbers[-1] or "0").replace("\u2212", "-"))

@@ -193,7 +193,6 @@ class Job(google.protobuf.message.Message):
     SKIPPED_ROWS_FIELD_NUMBER: builtins.int
     REPLAY_DIGEST_FIELD_NUMBER: builtins.int
     GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
-    ANSWER_SHEETS_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment."""
     model_digest: builtins.str
@@ -240,12 +239,6 @@ class Job(google.protobuf.message.Message):
     def skipped_rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Held-out rows or questions that need no answer because their vote is settled, ascending."""
 
-    @property
-    def answer_sheets(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Finished jobs with answers to the same rows, the base first, then the best. Only jobs whose
-        engine drafts have them. The answers of a finished job never change, so its id names them.
-        """
-
     def __init__(
         self,
         *,
@@ -266,11 +259,10 @@ class Job(google.protobuf.message.Message):
         skipped_rows: collections.abc.Iterable[builtins.int] | None = ...,
         replay_digest: builtins.str = ...,
         generator_digest: builtins.str = ...,
-        answer_sheets: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "lease", b"lease", "model", b"model", "threshold", b"threshold"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "answer_sheets", b"answer_sheets", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task", "threshold", b"threshold"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task", "threshold", b"threshold"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
     _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]
@@ -783,70 +775,3 @@ class FetchGeneratorResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___FetchGeneratorResponse: typing_extensions.TypeAlias = FetchGeneratorResponse
-
-@typing.final
-class FetchAnswerSheetRequest(google.protobuf.message.Message):
-    """The answers of a finished job."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    JOB_ID_FIELD_NUMBER: builtins.int
-    job_id: builtins.str
-    """Id of the job."""
-    def __init__(
-        self,
-        *,
-        job_id: builtins.str = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job_id", b"job_id"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___FetchAnswerSheetRequest: typing_extensions.TypeAlias = FetchAnswerSheetRequest
-
-@typing.final
-class FetchAnswerSheetResponse(google.protobuf.message.Message):
-    """A batch of answers, in row order."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ANSWERS_FIELD_NUMBER: builtins.int
-    @property
-    def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SheetAnswer]:
-        """The answers."""
-
-    def __init__(
-        self,
-        *,
-        answers: collections.abc.Iterable[Global___SheetAnswer] | None = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___FetchAnswerSheetResponse: typing_extensions.TypeAlias = FetchAnswerSheetResponse
-
-@typing.final
-class SheetAnswer(google.protobuf.message.Message):
-    """The text of an answer."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ROW_FIELD_NUMBER: builtins.int
-    COMPLETION_FIELD_NUMBER: builtins.int
-    TRUNCATED_FIELD_NUMBER: builtins.int
-    row: builtins.int
-    """Index of the row in its split."""
-    completion: builtins.str
-    """The completion."""
-    truncated: builtins.bool
-    """Whether the completion cap ended the completion."""
-    def __init__(
-        self,
-        *,
-        row: builtins.int = ...,
-        completion: builtins.str = ...,
-        truncated: builtins.bool = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["completion", b"completion", "row", b"row", "truncated", b"truncated"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___SheetAnswer: typing_extensions.TypeAlias = SheetAnswer

@@ -75,11 +75,6 @@ class JobServiceStub(object):
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorResponse.FromString,
                 _registered_method=True)
-        self.FetchAnswerSheet = channel.unary_stream(
-                '/modnorm.v1.JobService/FetchAnswerSheet',
-                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetResponse.FromString,
-                _registered_method=True)
 
 
 class JobServiceServicer(object):
@@ -142,13 +137,6 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def FetchAnswerSheet(self, request, context):
-        """Streams the answers of a finished job, for engines that draft from them.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -191,11 +179,6 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.FetchGenerator,
                     request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorResponse.SerializeToString,
-            ),
-            'FetchAnswerSheet': grpc.unary_stream_rpc_method_handler(
-                    servicer.FetchAnswerSheet,
-                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -415,33 +398,6 @@ class JobService(object):
             '/modnorm.v1.JobService/FetchGenerator',
             modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorRequest.SerializeToString,
             modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def FetchAnswerSheet(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/modnorm.v1.JobService/FetchAnswerSheet',
-            modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetRequest.SerializeToString,
-            modnorm_dot_v1_dot_evaluation__pb2.FetchAnswerSheetResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,8 +43,6 @@ class JobServiceStub:
     """Streams the steps of an iterative run that lead to a state, in order."""
     FetchGenerator: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchGeneratorRequest, modnorm.v1.evaluation_pb2.FetchGeneratorResponse]
     """Streams the generator of an iterative run, by digest."""
-    FetchAnswerSheet: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchAnswerSheetRequest, modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse]
-    """Streams the answers of a finished job, for engines that draft from them."""
 
 @typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
@@ -67,8 +65,6 @@ class JobServiceAsyncStub(JobServiceStub):
     """Streams the steps of an iterative run that lead to a state, in order."""
     FetchGenerator: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchGeneratorRequest, modnorm.v1.evaluation_pb2.FetchGeneratorResponse]  # type: ignore[assignment]
     """Streams the generator of an iterative run, by digest."""
-    FetchAnswerSheet: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchAnswerSheetRequest, modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse]  # type: ignore[assignment]
-    """Streams the answers of a finished job, for engines that draft from them."""
 
 class JobServiceServicer(metaclass=abc.ABCMeta):
     """The API of the aggregator for evaluators, which claim, extend and report jobs."""
@@ -136,13 +132,5 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchGeneratorResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchGeneratorResponse]]:
         """Streams the generator of an iterative run, by digest."""
-
-    @abc.abstractmethod
-    def FetchAnswerSheet(
-        self,
-        request: modnorm.v1.evaluation_pb2.FetchAnswerSheetRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchAnswerSheetResponse]]:
-        """Streams the answers of a finished job, for engines that draft from them."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -86,7 +86,6 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "GetScaleMap": _WORK,
         "FetchLineage": _WORK,
         "FetchGenerator": _WORK,
-        "FetchAnswerSheet": _WORK,
     },
     "modnorm.v1.CalibrationService": {"Calibrate": _INSIDE, "GetProfile": _INSIDE},
     "modnorm.v1.SamplingService": {

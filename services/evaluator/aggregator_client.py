@@ -70,11 +70,7 @@ class AggregatorClient:
     def claim(
         self, model_digest: str = "", unfit_experiments: Collection[str] = ()
     ) -> messages.Job | None:
-        """Lease the next job; None if there is none for this worker.
-
-        Waits for an aggregator that is down and for a token that it accepts.
-        If the response to a claim is lost, the job stays leased until the lease expires.
-        """
+        """Lease the next job; None if there is none for this worker."""
         request = messages.ClaimJobRequest(
             worker=self.worker,
             version=self._version,
@@ -112,14 +108,7 @@ class AggregatorClient:
         request = messages.GetScaleMapRequest(digest=digest)
         return self._fetch(lambda: self._stub.GetScaleMap(request, timeout=CALL_SECONDS).json)
 
-    def answer_sheet(self, job_id: str) -> Sequence[messages.SheetAnswer]:
-        """Return the answers of a finished job."""
-        request = messages.FetchAnswerSheetRequest(job_id=job_id)
-        parts = partial(self._stub.FetchAnswerSheet, request, timeout=BULK_SECONDS)
-        return self._fetch(lambda: [answer for part in parts() for answer in part.answers])
-
     def generator(self, digest: str) -> str:
-        """Return the JSON of a generator."""
         request = messages.FetchGeneratorRequest(digest=digest)
         parts = partial(self._stub.FetchGenerator, request, timeout=BULK_SECONDS)
         return self._fetch(lambda: b"".join(part.chunk for part in parts()).decode())
@@ -186,10 +175,7 @@ class AggregatorClient:
     def _send_outcome(
         self, call: Callable[[], object], patience: float = FAILURE_PATIENCE
     ) -> None:
-        """Send the outcome of a job, with retries until the end of the grace period.
-
-        A refused token is no reason to lose an outcome: its file may hold a new one soon.
-        """
+        """Send the outcome of a job, with retries until the end of the grace period."""
         limit = stop_after_delay(patience)
         self._retry(
             call,
@@ -254,8 +240,6 @@ def failure_kind(error: Exception, *, at_engine: bool) -> messages.FailureKind.V
     An invalid job fails in every attempt, as do all jobs of its experiment: `FATAL`. A refused
     report may succeed from another worker. Any other failure is of the worker, its machine or a
     service, and the job is tried again: `INFRASTRUCTURE`.
-
-    `at_engine` is False while the result is scored and reported.
     """
     if isinstance(error, CandidateError) or (isinstance(error, TooLargeError) and not at_engine):
         return messages.FAILURE_KIND_CANDIDATE

@@ -25,7 +25,6 @@ class ArtifactCache:
         self.scale_map = lru_cache(maxsize=KEPT)(self._fetch_scale_map)
 
     def generator(self, digest: str) -> str:
-        """Return the JSON of a generator."""
         text = self.client.generator(digest)
         _check(hashlib.sha256(text.encode()).hexdigest(), digest)
         return text
@@ -55,7 +54,6 @@ class ArtifactCache:
         return tuple(json.loads(text) for text in texts)
 
     def _fetch_scale_map(self, digest: str) -> ScaleMap:
-        """Return the scale map of a digest."""
         scale_map = ScaleMap.from_json(self.client.scale_map(digest))
         _check(scale_map.digest, digest)
         return scale_map

@@ -24,11 +24,7 @@ _Submitted = tuple[ClaimedJob, Context, Future[bool]]
 
 
 class EngineThread:
-    """Begins each submitted job.
-
-    Only this thread uses the engine. A job is submitted while the job before it is at the engine,
-    so the engine does not wait for a claim. No job begins after the request to stop.
-    """
+    """Begins each submitted job."""
 
     def __init__(self, runner: JobRunner, shutdown: Shutdown, torch_threads: int = 0) -> None:
         self._runner = runner
@@ -39,7 +35,6 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def begin(self, job: ClaimedJob) -> bool:
@@ -54,11 +49,7 @@ class EngineThread:
         self._jobs.put(partial(self._runner.warm, job))
 
     def close(self) -> None:
-        """Close the runner after the current job; return when the thread has ended.
-
-        A model that is loaded early is not waited for: no job needs it any more, and it takes up
-        to minutes. The thread closes it then, unless the process ends before.
-        """
+        """Close the runner after the current job; return when the thread has ended."""
         self._jobs.put(None)
         if not self._is_warming:
             self._thread.join()

@@ -41,11 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class JobBackoff:
-    """The pause before the next job.
-
-    Each failure costs its job an attempt. Consecutive failures double the pause, so that one
-    broken worker does not use up the attempts of every job.
-    """
+    """The pause before the next job."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -110,11 +106,7 @@ class ClaimedJob:
 
 
 class JobRunner:
-    """Runs jobs, one at a time at the engine; `claim` may be called from another thread.
-
-    Meanwhile one may wait for the engine, and one may be scored and reported in the background.
-    Heartbeats extend the leases of all of them.
-    """
+    """Runs jobs, one at a time at the engine; `claim` may be called from another thread."""
 
     def __init__(
         self,
@@ -147,10 +139,7 @@ class JobRunner:
         return self._backoff.seconds
 
     def warm(self, job: messages.Job) -> None:
-        """Load the model of a job that will come, unless the engine has one.
-
-        It raises nothing: the job itself loads the model again and reports the failure.
-        """
+        """Load the model of a job that will come, unless the engine has one."""
         if self.scorer.models.key is None and not self._shutdown.requested.is_set():
             try:
                 self.scorer.warm(job, self._require_wanted)
@@ -187,12 +176,7 @@ class JobRunner:
         return self._waiting
 
     def begin(self, claimed: ClaimedJob) -> None:
-        """Answer the rows of a job, and report the result or the failure.
-
-        Returns when the engine can take another job; the report may be in the background. It
-        raises nothing: a bad job never ends the worker. If no failure can be reported, the lease
-        expires.
-        """
+        """Answer the rows of a job, and report the result or the failure."""
         self._waiting = None
         if self.pause > claimed.pause:
             self.pass_on(claimed, "the worker pauses after a failure")
@@ -210,10 +194,7 @@ class JobRunner:
         self._metrics.ended(JobOutcome.PASSED_ON)
 
     def release(self) -> None:
-        """Release all jobs, for a worker that does not stop in time; from any thread.
-
-        A report of this worker is still accepted until another worker claims the job.
-        """
+        """Release all jobs, for a worker that does not stop in time; from any thread."""
         jobs = self._held
         if jobs:
             logger.warning("released: the worker does not stop in time")
@@ -226,10 +207,7 @@ class JobRunner:
         return (*self._begun, *([waiting.job] if waiting else ()))
 
     def abandon(self) -> None:
-        """Fail the job of an engine that hangs and release the others; from any thread.
-
-        The hang costs an attempt, so that a candidate that hangs every engine fails in the end.
-        """
+        """Fail the job of an engine that hangs and release the others; from any thread."""
         hangs = "the engine shows no sign of life"
         at_engine = self._at_engine
         others = [job for job in self._held if job is not at_engine]
@@ -286,10 +264,7 @@ class JobRunner:
 
     @contextmanager
     def _failures(self, job: messages.Job, *, at_engine: bool) -> Iterator[None]:
-        """Catch errors of a job's work, report them to the aggregator and count the job.
-
-        `at_engine` is True while rows are answered, when the engine may be the cause.
-        """
+        """Catch errors of a job's work, report them to the aggregator and count the job."""
         try:
             yield
         except (CancelledError, StaleLeaseError) as error:
@@ -321,10 +296,7 @@ class JobRunner:
                 self._close_engine(error)
 
     def _close_engine(self, error: Exception) -> None:
-        """Close an engine that may be broken; the next job loads it again.
-
-        If a service is down, the engine stays.
-        """
+        """Close an engine that may be broken; the next job loads it again."""
         if isinstance(error, UnavailableError):
             return
         self._metrics.engine_restarts.inc()

@@ -51,10 +51,7 @@ class _Request:
 
 
 class JobScorer:
-    """Answers the rows of jobs by an engine, scores the answers and reports them.
-
-    One thread uses it.
-    """
+    """Answers the rows of jobs by an engine, scores the answers and reports them."""
 
     def __init__(
         self,
@@ -135,11 +132,7 @@ class JobScorer:
         return counted
 
     def _load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
-        """Return the loaded model of a job.
-
-        The aggregator has checked model and engine, so a file that is missing here is an
-        infrastructure failure. A job that needs a new process costs no attempt.
-        """
+        """Return the loaded model of a job."""
         try:
             return self.models.load(job, poll)
         except StaleLeaseError:
@@ -172,7 +165,6 @@ class JobScorer:
         numbers, split = request.numbers, split_name(job)
         rows = self._artifacts.rows(job.rows_digest)
         prompts = model.prompts(request.task, job.rows_digest)
-        model.drafts.learn(job, prompts)
         lease.total = len(numbers)
         self._progress(lease, 0)
         prompted = PromptedRows(
@@ -182,7 +174,7 @@ class JobScorer:
             GenerationLimits(job.max_tokens),
             label=lambda index: f"{split} row {numbers[index]}",
         )
-        pending = answer_candidate(
+        return answer_candidate(
             model.engine,
             prompted,
             descriptor,
@@ -191,8 +183,6 @@ class JobScorer:
             on_progress=partial(self._progress, lease),
             stop=request.stop,
         )
-        model.drafts.answered(job)
-        return pending
 
     def _report(
         self,

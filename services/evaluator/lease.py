@@ -68,11 +68,7 @@ def early_stop(job: messages.Job, task: Task, threshold: CandidateThreshold) -> 
 
 
 class Heartbeats:
-    """Extends all leases of a worker by one call; its thread runs while there are leases.
-
-    Each call waits for the response to the one before, so that the aggregator receives changes
-    in order.
-    """
+    """Extends all leases of a worker by one call; its thread runs while there are leases."""
 
     def __init__(self, client: AggregatorClient, seconds: float) -> None:
         self._client = client

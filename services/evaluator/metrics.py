@@ -35,8 +35,6 @@ class JobOutcome(StrEnum):
 
 
 class EvaluatorMetrics:
-    """Metrics of one worker."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs = Counter(
             "modnorm_evaluator_jobs", "Claimed jobs that ended.", ("outcome",), registry=registry
@@ -65,11 +63,9 @@ class EvaluatorMetrics:
         registry.register(GpuCollector())
 
     def ended(self, outcome: JobOutcome) -> None:
-        """Count a job."""
         self._jobs.labels(outcome).inc()
 
     def scored(self, result: CandidateResult) -> None:
-        """Count a result."""
         self._phases.labels("switch").observe(result.switch_seconds)
         self._phases.labels("generate").observe(result.generate_seconds)
         self._phases.labels("score").observe(result.score_seconds)

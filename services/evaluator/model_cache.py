@@ -14,7 +14,6 @@ from modnorm.errors import IncompatibleError, ModnormError
 from modnorm.locks import locked
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.evaluator.artifact_cache import KEPT, ArtifactCache
-from modnorm.services.evaluator.draft_sources import DraftSources
 from modnorm.services.evaluator.replay_canary import replay
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import render_prompts
@@ -76,7 +75,6 @@ class LoadedModel:
     ) -> None:
         self.key = key
         self.engine = engine
-        self.drafts = DraftSources(artifacts.client, engine)
         self._encoder = PromptEncoder(checkpoint)
         self._artifacts = artifacts
         self._prompts: BoundedDict[tuple[str, str], Prompts] = BoundedDict(KEPT)
@@ -113,15 +111,10 @@ class ModelCache:
 
     @property
     def key(self) -> ModelKey | None:
-        """The key of the loaded model."""
         return self._loaded.key if self._loaded else None
 
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
-        """Return the loaded model of a job.
-
-        `poll` is called while another worker of the GPU loads and as downloaded bytes arrive; its
-        errors end the load.
-        """
+        """Return the loaded model of a job."""
         key = self._key_of(job)
         if self._loaded and self._loaded.key == key:
             return self._loaded

@@ -22,10 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Mps:
-    """A control daemon of MPS; `environment` has its pipe directory.
-
-    One that this process started ends with it, through the program `quits`.
-    """
+    """A control daemon of MPS; `environment` has its pipe directory."""
 
     def __init__(
         self, environment: Mapping[str, str], quits: subprocess.Popen[bytes] | None = None
@@ -86,7 +83,7 @@ def running_mps(inherited: Mapping[str, str]) -> Mps | None:
 
 
 def start_mps(inherited: Mapping[str, str], folder: Path) -> Mps:
-    """Start a daemon that sees all GPUs; clients select theirs by CUDA_VISIBLE_DEVICES as usual."""
+    """Start a daemon that sees all GPUs; `folder` is for pipes and logs and needs a short path."""
     pipes, logs = folder / "mps", folder / "mps-log"
     environment = _with_driver(inherited) | {PIPES: str(pipes), LOGS: str(logs)}
     environment.pop(VISIBLE, None)

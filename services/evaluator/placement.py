@@ -62,11 +62,7 @@ def chosen_devices(devices: str, visible: str | None) -> tuple[str, ...]:
 
 
 def free_devices(visible: str | None) -> tuple[str, ...]:
-    """Return the devices for a run on a host that others may use; none without a GPU.
-
-    These are the visible ones if the user has chosen, else the GPUs that no other program uses, or
-    the emptiest if all are used.
-    """
+    """Return the devices for a run on a host that others may use; none without a GPU."""
     if visible is not None:  # CUDA ignores what follows a number that is none
         return _distinct(tuple(takewhile(lambda name: name != "-1", _split(visible))))
     try:
@@ -98,8 +94,6 @@ def _distinct(devices: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU of this host."""
-
     device: str
     total: int
     """Bytes of memory; 0 if the driver does not tell, as where the host's memory is the GPU's."""

@@ -24,11 +24,7 @@ logger = logging.getLogger(__name__)
 def replay(
     engine: Engine, prompts: Sequence[Sequence[int]], max_tokens: int, poll: Callable[[], None]
 ) -> Mapping[str, str]:
-    """Return digests of the base model's answers, which every report contains.
-
-    The engine holds the base model afterwards. `poll` is called between decode steps; its errors
-    end the replay.
-    """
+    """Return digests of the base model's answers, which every report contains."""
     replayed, limits = prompts[:PROMPTS], GenerationLimits(min(max_tokens, TOKENS))
     request = [engine.model_digest, [list(prompt) for prompt in replayed], limits.max_tokens]
     engine.rebase(None)

@@ -16,10 +16,7 @@ hanging sandbox takes at most half of the time from jobs without programs."""
 
 
 class SandboxAccess:
-    """Runs programs in a sandbox and caches its health.
-
-    One thread checks; others may run programs meanwhile.
-    """
+    """Runs programs in a sandbox and caches its health."""
 
     def __init__(self, sandbox: Runner | None) -> None:
         self.runner = None if sandbox is None else _ReportingRunner(sandbox, self._distrust)
@@ -64,7 +61,6 @@ class _ReportingRunner:
         self.check_health = sandbox.check_health
 
     def execute(self, program: Program) -> ProgramOutcome:
-        """Run a program and judge it."""
         try:
             return self._sandbox.execute(program)
         except (EngineError, UnavailableError):

@@ -31,10 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class EvaluatorService:
-    """A worker in a thread, and a server that answers health checks; for `run_service`.
-
-    It serves while its worker is connected to the broker.
-    """
+    """A worker in a thread, and a server that answers health checks; for `run_service`."""
 
     def __init__(
         self,
@@ -56,7 +53,6 @@ class EvaluatorService:
         return port_of(self._server)
 
     async def start(self) -> None:
-        """Start the server and the worker."""
         self._server = await start_server(
             self._settings.bind_address, no_services, self._registry, self._settings
         )
@@ -100,10 +96,7 @@ class EvaluatorService:
 
 
 def end_with_supervisor() -> None:
-    """Stop when standard input ends: a new supervisor will start a worker on the same GPU.
-
-    A second signal releases the current job, since the other worker may have started.
-    """
+    """Stop when standard input ends: a new supervisor will start a worker on the same GPU."""
     # Python aborts at exit if this thread holds the lock of `sys.stdin`.
     while os.read(sys.stdin.fileno(), 1024):
         pass

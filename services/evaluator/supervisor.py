@@ -85,7 +85,6 @@ class Supervisor:
         return port_of(self._server)
 
     async def start(self) -> None:
-        """Start the server and the workers."""
         with ExitStack() as on_error:
             on_error.callback(self._resources.close)
             self._server = await start_server(

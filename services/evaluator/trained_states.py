@@ -33,11 +33,7 @@ class TrainedStates:
         self._generators: dict[str, Generator] = {}
 
     def reach(self, job: messages.Job, engine: Engine, poll: Callable[[], None]) -> ReachedState:
-        """Bring an engine to the state of a job's candidate.
-
-        The engine must be outside a candidate. `poll` is called between the steps of a lineage;
-        its errors end the work.
-        """
+        """Bring an engine to the state of a job's candidate."""
         started = time.perf_counter()
         descriptor, normaliser = descriptor_from_proto(job.descriptor), 0.0
         state = descriptor.lineage

@@ -37,10 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """A worker without a server: `run` blocks until `stop` is called from another thread.
-
-    It installs no signal handlers, so it runs in any thread.
-    """
+    """A worker without a server: `run` blocks until `stop` is called from another thread."""
 
     def __init__(
         self,
@@ -111,11 +108,7 @@ class Worker:
         self._runner.abandon()
 
     def run(self) -> None:
-        """Work until `stop` is called or a model needs a new process.
-
-        An idle worker asks for a job at each message and each heartbeat interval. So it also works
-        while the broker is down.
-        """
+        """Work until `stop` is called or a model needs a new process."""
         with self._running, closing(self._channel), closing(self._listener):
             self._engine.start()
             if self._first_job is not None:
@@ -134,11 +127,7 @@ class Worker:
                         return
 
     def stop(self) -> None:
-        """Take no more jobs; finish the current job, or release it after the grace period.
-
-        Returns when `run` has ended. What cannot be interrupted, such as the load of a model,
-        may take some seconds longer; then the job is released or its lease expires.
-        """
+        """Take no more jobs; finish the current job, or release it after the grace period."""
         self._shutdown.request()
         self._woken.set()
         while not self._running.acquire(timeout=_POLL_SECONDS):

@@ -33,8 +33,6 @@ MAKES_ROOM = 76
 
 
 class WorkerProcess:
-    """One worker process."""
-
     def __init__(  # noqa: PLR0913 - limits are keyword-only
         self,
         name: str,
@@ -66,10 +64,7 @@ class WorkerProcess:
             self._process.terminate()
 
     async def is_serving(self, longest_silence: float) -> bool:
-        """Return whether the worker is SERVING; kill it after `longest_silence` without an answer.
-
-        `run` then starts another. A process that does not listen yet has `START_SECONDS`.
-        """
+        """Return whether the worker is SERVING; kill it after `longest_silence` seconds."""
         status = await asyncio.to_thread(check, self.address, timeout=CHECK_SECONDS)
         silence = time.monotonic() - self._last_answer
         if status in ANSWERS or (status == UNANSWERED and not self._listens):

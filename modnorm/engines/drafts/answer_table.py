@@ -127,7 +127,6 @@ class PromptRows:
         self._reused: list[int] = []
 
     def row_of(self, prompt: Sequence[int]) -> int:
-        """Return the row of a prompt."""
         key = tuple(prompt)
         if (row := self._rows.pop(key, None)) is None:
             row = len(self._rows)

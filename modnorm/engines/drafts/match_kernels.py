@@ -174,15 +174,9 @@ class MatchKernels:
     ) -> torch.Tensor:
         """Return the drafts of sequences, int64 [sequences, count].
 
-        A slot that gets another sequence follows an answer of the last one at first. This decides
-        among equally good places only.
-
-        Args:
-            rows: Row of each sequence's prompt, -1 for none, int32 [sequences].
-            slots: Row of each sequence in the other tensors, int32 [sequences].
-            texts: Tokens of prompt and answer, int32 [slots, width].
-            lengths: Number of these tokens, int32 [slots].
-            prompts: Number of the prompt's tokens, int32 [slots].
+        `rows` is each sequence's prompt row, -1 for none, and `slots` its row in the others, int32
+        [sequences]; `texts` are tokens of prompt and answer, int32 [slots, width], `lengths` and
+        `prompts` their numbers, int32 [slots].
         """
         sequences, count = len(rows), self.drafts.shape[1]
         ring, spans, sources = self._table.tokens, self._table.spans, self._sources

@@ -68,14 +68,12 @@ class Match:
 
     @property
     def source(self) -> int:
-        """Number of the source."""
         return -self.rank
 
 
 def propose(
     table: AnswerTable, sequences: Sequence[DraftRequest], count: int
 ) -> list[tuple[list[int], Followed]]:
-    """Return a draft for each sequence, and the answer that it follows from now on."""
     tokens, spans = table.tokens.numpy(), table.spans.numpy()
     drafts = []
     for one in sequences:

@@ -26,10 +26,6 @@ class AnswerFeed:
         """Return the id of a request for a prompt."""
         return f"{number}.{self._row_of(prompt)}"
 
-    def add_known(self, prompt: Sequence[int], answer: Sequence[int]) -> None:
-        """Collect an answer that another engine gave."""
-        self._answers.append((self._row_of(prompt), answer))
-
     def add(self, request_id: str, answer: Sequence[int]) -> None:
         """Collect a finished answer."""
         self._answers.append((row_of(request_id), answer))

@@ -88,12 +88,10 @@ class VllmEngine:
 
     @property
     def layout(self) -> Layout:
-        """All physical tensors, in canonical order."""
         return self._layout
 
     @property
     def model_digest(self) -> str:
-        """Digest of the loaded checkpoint."""
         return self._checkpoint.digest
 
     @property
@@ -117,7 +115,6 @@ class VllmEngine:
         }
 
     def replace_model(self, checkpoint: Checkpoint) -> None:
-        """Hold another model of the same architecture; see `Engine.replace_model`."""
         if self._candidate or self._waiting:
             raise PreconditionError("the engine holds a candidate or a request")
         require_same_architecture(self._checkpoint, self._dtype, checkpoint)
@@ -125,7 +122,6 @@ class VllmEngine:
         self._checkpoint, self._encoder = checkpoint, PromptEncoder(checkpoint)
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
-        """Make the end of a lineage the base; see `Engine.rebase`."""
         changes = (lineage.digest if lineage else NO_LINEAGE) != self._ranks.state
         if self._candidate or (changes and self._waiting):
             raise PreconditionError("the engine holds a candidate or a request")
@@ -134,12 +130,10 @@ class VllmEngine:
         self._ranks.rebase(lineage, poll or _no_poll)
 
     def moments(self) -> Sequence[tuple[float, float]]:
-        """Mean and unbiased variance of each physical tensor's weights, in canonical order."""
         return self._ranks.moments()
 
     @contextmanager
     def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:
-        """Hold exactly the candidate inside the context; yield the descriptor, resolved."""
         resolved = self._write_candidate(descriptor, scale_map)
         try:
             yield resolved
@@ -151,17 +145,6 @@ class VllmEngine:
                 self._abort()
             finally:
                 self._ranks.restore()
-
-    def learn_answers(
-        self, prompts: Sequence[Sequence[int]], answers: Sequence[tuple[str, bool]]
-    ) -> None:
-        """Draft from answers of other engines; see `LearnsAnswers`."""
-        if self._feed is None:
-            return
-        for prompt, (text, finished) in zip(prompts, answers, strict=True):
-            end = [self._encoder.end_id] if finished else []
-            self._feed.add_known(prompt, [*self._encoder.encode_text(text), *end])
-        self._feed.send()
 
     def _write_candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
         if self._candidate:
@@ -184,7 +167,6 @@ class VllmEngine:
         poll: Callable[[], None] | None = None,
         on_tokens: OnTokens | None = None,
     ) -> Generator[Completion]:
-        """Yield completions as they finish; see `Engine.generate`."""
         longest = check_fit(prompts, limits.max_tokens, self._checkpoint)
         bound = self._settings.max_model_len
         if limits.sampling and self._feed:
@@ -248,10 +230,7 @@ class VllmEngine:
     def _submit(
         self, prompts: Sequence[Sequence[int]], limits: GenerationLimits, start: int, tokens: int
     ) -> int:
-        """Submit prompts from `start`, up to a number of tokens; return the next prompt's index.
-
-        The others follow while steps run: vLLM takes a tenth of a millisecond for each.
-        """
+        """Submit prompts from `start`, up to a number of tokens; return the next index."""
         end = start
         while end < len(prompts) and tokens > 0:
             tokens -= len(prompts[end])
@@ -324,11 +303,9 @@ class VllmEngine:
             )
 
     def weights_sha256(self) -> str:
-        """SHA-256 over the bytes of all physical tensors, in canonical order and layout."""
         return self._ranks.sha256()
 
     def close(self) -> None:
-        """Free the model; the engine must not be used afterwards."""
         with vllm_failures("closing vLLM"):
             self._engine.engine_core.shutdown()
             del self._engine, self._stepper

@@ -71,16 +71,7 @@ def gpu_sizes(  # noqa: PLR0913 - everything that they depend on
     total: int,
     windows: bool = False,
 ) -> EngineSizes:
-    """Return the sizes of an engine on GPUs.
-
-    Args:
-        config: The model's `config.json`.
-        layout: All physical tensors.
-        dtype: Dtype of the weights.
-        settings: Settings of the engine.
-        total: Bytes of a GPU.
-        windows: Whether some layers attend to the last tokens only.
-    """
+    """Return the sizes of an engine on GPUs of `total` bytes; some layers may have `windows`."""
     size, ranks = Dimensions.from_config(config), settings.tensor_parallel_size
     usable = int(total * settings.gpu_memory_utilization)
     copy = weight_bytes(layout, dtype, ranks)
@@ -124,15 +115,7 @@ def cpu_sizes(
     length: int,
     windows: bool = False,
 ) -> EngineSizes:
-    """Return the sizes of an engine on a CPU, whose cache is bounded.
-
-    Args:
-        config: The model's `config.json`.
-        dtype: Dtype of the weights.
-        settings: Settings of the engine.
-        length: Tokens of the longest sequence.
-        windows: Whether some layers attend to the last tokens only.
-    """
+    """Return the sizes of an engine on a CPU, whose cache is bounded; see `gpu_sizes`."""
     size, sequences = Dimensions.from_config(config), settings.max_num_seqs or FEWEST_SEQUENCES
     token = 2 * size.layers * size.key_value * dtype.itemsize
     blocks = -(-length // _BLOCK)

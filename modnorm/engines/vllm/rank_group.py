@@ -71,10 +71,7 @@ class RankGroup:
         return self._state
 
     def rebase(self, lineage: Lineage | None, poll: Callable[[], None]) -> None:
-        """Make the end of a lineage the base on every rank; None for the model.
-
-        Only steps that the ranks lack are sent.
-        """
+        """Make the end of a lineage the base on every rank; None for the model."""
         if self._state == (lineage.digest if lineage else NO_LINEAGE):
             return
         for stage in lineage.stages(self._state, SEEDS_PER_CALL) if lineage else (None,):

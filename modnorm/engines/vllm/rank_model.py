@@ -129,14 +129,7 @@ class RankModel:
     def add_answers(
         self, reused: list[int], rows: list[int], sizes: list[int], tokens: bytes
     ) -> None:
-        """Add answers to the table that drafts come from; nothing without drafts.
-
-        Args:
-            reused: Rows that got another prompt.
-            rows: Row of each answer's prompt.
-            sizes: Tokens of each answer.
-            tokens: Tokens of all answers, int32.
-        """
+        """Add answers (prompt rows, sizes, int32 tokens) to the table of drafts, if any."""
         if self._table is None:
             return
         ends = np.cumsum(sizes)

@@ -36,7 +36,6 @@ def _failure(
 
 
 def value_of(received: Answer) -> Value:
-    """Return an answer's value."""
     if "error" not in received:
         return received["value"]
     kind = getattr(errors, str(received["error"]), EvaluationError)
@@ -58,7 +57,6 @@ def pack_descriptor(descriptor: Descriptor) -> dict[str, Value]:
 
 
 def unpack_descriptor(packed: Mapping[str, Value]) -> Descriptor:
-    """Return the descriptor that `pack_descriptor` packed."""
     coefficients = packed["coefficients"]
     return Descriptor(
         noise=str(packed["noise"]),
@@ -87,7 +85,6 @@ def pack_lineage(lineage: Lineage | None, held: str | None) -> tuple[str, str]:
 
 
 def unpack_lineage(packed: str, after: str, held: Lineage | None) -> Lineage | None:
-    """Return the lineage that `pack_lineage` packed."""
     if not packed:
         return None
     sent = Lineage.from_json(packed)

@@ -20,12 +20,7 @@ _MOST_BYTES = 107 - len(f"/{_PREFIX}12345678/{uuid.uuid4()}")
 
 
 def use_socket_folder() -> None:
-    """Let vLLM make the sockets of this process and its workers in a private folder.
-
-    The folder is removed when the process exits. A killed process leaves its folder unlocked, and
-    the next call on the machine removes it. A folder that the variable names already is kept.
-    If no folder can be made and locked, vLLM uses the temporary directory itself.
-    """
+    """Let vLLM make the sockets of this process and its workers in a private folder."""
     temporary = Path(tempfile.gettempdir())
     is_set = VARIABLE in os.environ  # noqa: TID251 - vLLM reads it there
     if is_set or len(os.fsencode(temporary)) > _MOST_BYTES:

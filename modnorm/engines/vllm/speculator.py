@@ -28,11 +28,7 @@ def row_of(request_id: str) -> int:
 
 
 class PopulationSpeculator:
-    """Drafts on the GPU for vLLM's model runner of version 2.
-
-    It reads the sequences in the runner's memory and writes the drafts there. The host only
-    launches kernels; the scheduler runs ahead.
-    """
+    """Drafts on the GPU for vLLM's model runner of version 2."""
 
     supports_mm_inputs = False
     draft_logits = None
@@ -93,10 +89,7 @@ class PopulationSpeculator:
 
 
 class PopulationProposer:
-    """Drafts on the host for vLLM's model runner of version 1, for instance of its CPU build.
-
-    vLLM makes it from `speculative_config.model` and calls `propose` after each step.
-    """
+    """Drafts on the host for vLLM's model runner of version 1, for instance of its CPU build."""
 
     def __init__(self, config: "VllmConfig") -> None:
         self.table = AnswerTable(torch.device("cpu"))

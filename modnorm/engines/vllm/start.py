@@ -21,11 +21,6 @@ from modnorm.checkpoint.families import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Finish
 from modnorm.engines.settings import STAGE, Drafts, EngineSettings
-from modnorm.engines.vllm.internals.block_allocation import (
-    BLOCK_ALLOCATION,
-    allocate_at_block_ends,
-    manager_of,
-)
 from modnorm.engines.vllm.internals.drafting import (
     NO_DRAFTS,
     draft_config,
@@ -118,8 +113,6 @@ def start_vllm(
             used |= check_stage(Stage.ENGINE, engine, overrides.without)
             if IN_FLIGHT_STEPS.name in used:
                 discard_preempted(engine.engine_core.engine_core)
-            if BLOCK_ALLOCATION.name in used:
-                allocate_at_block_ends(manager_of(engine))
             STAGE.enter("copying the weights")
     return StartedEngine(engine, used)
 

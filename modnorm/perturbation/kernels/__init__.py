@@ -18,12 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def fused_weights(held: Mapping[str, HeldTensor]) -> "FusedWeights | None":
-    """Return the kernels for these tensors, or None if the plain version must write them.
-
-    None without CUDA or Triton, for memory layouts that kernels cannot address and for weights in
-    a wider dtype. Also None, and logged, if Triton cannot build the kernels (its launcher needs a
-    C compiler) or if they deviate from the plain version on small blocks.
-    """
+    """Return the kernels for these tensors, or None if the plain version must write them."""
     on_gpu = bool(held) and all(
         tensor.device.type == "cuda" and not tensor.is_widened for tensor in held.values()
     )

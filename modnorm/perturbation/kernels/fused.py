@@ -56,11 +56,7 @@ class FusedWeights:
     def write(
         self, seed: int, radius: float, scale_map: ScaleMap, resolved: Sequence[float] | None
     ) -> tuple[float, ...]:
-        """Write all active tensors; return their coefficients.
-
-        Waits for the device only if `resolved` is None, and with noise of full rank only at the
-        end.
-        """
+        """Write all active tensors; return their coefficients."""
         if not scale_map.active:
             return ()
         with self._on_device():
@@ -200,13 +196,7 @@ _BLOCKS: Mapping[tuple[tuple[int, ...], Norm], tuple[Block, ...]] = {
 def deviation(
     dtypes: Iterable[torch.dtype], device: torch.device, sizes: LaunchSizes | None = None
 ) -> str | None:
-    """Return how kernels deviate from the plain version; None if they do not.
-
-    Args:
-        dtypes: Weight dtypes to write.
-        device: Device of the kernels.
-        sizes: Launch sizes.
-    """
+    """Return how kernels of weight dtypes deviate from the plain version; None if not."""
     faults = (
         _deviation(scale_map, dtype, device, sizes)
         for dtype in dtypes

@@ -134,15 +134,7 @@ def covering(columns: int) -> int:
 def memory_block(
     shape: tuple[int, ...], block: Block, held: torch.Tensor, base: torch.Tensor, tensor: int
 ) -> MemoryBlock | None:
-    """Return a block of a tensor as rows of columns; None if its strides do not allow it.
-
-    Args:
-        shape: Canonical shape of the tensor.
-        block: The part of the tensor in memory.
-        held: The engine's memory, of the block's shape.
-        base: The pristine copy, of the block's shape.
-        tensor: Index of the tensor's keys and coefficient.
-    """
+    """Return a block of a tensor as rows of columns; None if its strides do not allow it."""
     length = prod(shape[1:])
     left, right = block.column_range(shape)
     rows, columns = held.shape[0] if held.ndim else 1, right - left

@@ -150,7 +150,6 @@ class _Statistic:
         self._partial = torch.empty(len(self._tiles), dtype=torch.float32, device=device)
 
     def compute(self, keys: torch.Tensor, result: torch.Tensor) -> None:
-        """Write the norms into `result`."""
         absolute, add = self._norm is Norm.MAX_ABS, self._norm is Norm.FROBENIUS
         norm_kernels.statistic_kernel[(len(self._tiles),)](
             self._tiles,
@@ -215,7 +214,6 @@ class _Matrices:
         self._counts = torch.tensor(programs, dtype=torch.int32, device=device)
 
     def compute(self, keys: torch.Tensor, scratch: torch.Tensor, result: torch.Tensor) -> None:
-        """Write the norms into `result`."""
         for plan in self._fills:
             launch.fill(
                 plan, keys=keys, magnitudes=self._magnitudes, scratch=scratch, sizes=self._sizes

@@ -57,10 +57,7 @@ def abi() -> int:
 
 
 def restrict(rules: Iterable[tuple[str, int]]) -> None:
-    """Give up all rights that Landlock controls, except the listed ones.
-
-    TCP is included from version 4, signals and abstract sockets of others from version 6.
-    """
+    """Give up all rights that Landlock controls, except the listed ones."""
     version = abi()
     file_rights = (1 << _FS_RIGHTS_OF_ABI[min(version, 5)]) - 1
     attributes = _Ruleset(

@@ -31,8 +31,6 @@ class JailPolicy:
 
 @dataclass(frozen=True)
 class ProgramBounds:
-    """Bounds of one program, for its warden."""
-
     memory_bytes: int
     """Address space beyond that of the idle interpreter."""
     scratch_bytes: int

@@ -30,10 +30,7 @@ _ARGUMENTS_OFFSET = 16
 
 @dataclass(frozen=True)
 class Masked:
-    """Condition on a system call: an argument's low 32 bits, masked, are one of `values`.
-
-    If negated, they are none of them.
-    """
+    """Condition: an argument's low 32 bits, masked, are (if negated: are not) in `values`."""
 
     argument: int
     values: tuple[int, ...]

@@ -248,10 +248,7 @@ def _marked_lines(completion: str) -> tuple[list[tuple[int, str]], list[str]]:
 
 
 def _last_box(completion: str) -> tuple[int, str] | None:
-    r"""Return the end and the content of the last box with balanced braces.
-
-    Boxes joined by a comma, `and` or `or`, such as `\boxed{1}, \boxed{2}`, are one list.
-    """
+    r"""Return the end and the content of the last box with balanced braces."""
     closes = _closing_braces(completion)
     contents, end, later = list[str](), 0, 0
     for match in reversed(list(_BOX.finditer(completion))):

@@ -55,11 +55,7 @@ def text_form(text: str) -> str:
 
 
 def stepless_form(text: str) -> str:
-    r"""Return the form of an expression with floors and ceilings removed, "" if it has none.
-
-    Floors and ceilings hide differences at few points: `\lfloor \frac{n}{9} \rfloor` is 0 below 9.
-    The expression inside shows them.
-    """
+    r"""Return the form of an expression with floors and ceilings removed, "" if it has none."""
     content = _STEPS.sub(lambda match: "(" if match[1] == "l" else ")", text)
     return "" if content == text else f" of {scalar_form(content)}"
 
@@ -115,11 +111,7 @@ def _difference(sides: Sequence[str]) -> tuple[Expression, frozenset[str]]:
 
 
 def _solved(difference: Expression, symbols: frozenset[str]) -> tuple[str, str] | None:
-    """Return the symbol that a function is linear in, and the form of its solution.
-
-    The solution is the symbol's value where the function is zero. Return None if the function is
-    not linear, or if the symbol's factor is not constant.
-    """
+    """Return the symbol that a function is linear in, and the form of its solution."""
     name = _SOLVED_FOR if len(symbols) > 1 else next(iter(symbols))
     if name not in symbols:
         return None

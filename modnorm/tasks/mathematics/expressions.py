@@ -26,19 +26,16 @@ Expression = Callable[[Point], Value]
 
 
 def constant(value: Value) -> Expression:
-    """Return the constant function of a value."""
     return lambda _: value
 
 
 def after(outer: Callable[[Value], Value], inner: Expression) -> Expression:
-    """Return the composition outer(inner)."""
     return lambda point: outer(inner(point))
 
 
 def pair(
     operation: Callable[[Value, Value], Value], left: Expression, right: Expression
 ) -> Expression:
-    """Return operation(left, right)."""
     return lambda point: operation(left(point), right(point))
 
 
@@ -57,7 +54,6 @@ def fold(operation: Callable[[Value, Value], Value], operands: Sequence[Expressi
 
 
 def negative(operand: Expression) -> Expression:
-    """Return -operand."""
     return after(partial(values.multiply, Fraction(-1)), operand)
 
 
@@ -96,7 +92,6 @@ def positive_points(symbols: Iterable[str]) -> list[Point]:
 
 
 def negative_points(symbols: Iterable[str]) -> Iterator[Point]:
-    """Yield the points with one negative symbol."""
     names = sorted(symbols)
     for negative in names[:MAX_NEGATIVE]:
         point = {name: coordinate(name, _NEGATIVE) for name in names}
@@ -173,7 +168,6 @@ class ExpressionSyntaxError(ValueError):
 
 
 def read(text: str) -> tuple[Expression, frozenset[str]]:
-    """Return an expression and its symbols."""
     if len(text) > MAX_LENGTH:
         raise ExpressionSyntaxError("too long")
     reader = _Reader(text)

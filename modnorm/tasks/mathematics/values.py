@@ -56,21 +56,18 @@ def inexact(value: Value) -> mpc:
 
 
 def add(left: Value, right: Value) -> Value:
-    """Return left + right."""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
         return bounded(left + right)
     return bounded(inexact(left) + inexact(right))
 
 
 def multiply(left: Value, right: Value) -> Value:
-    """Return left * right."""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
         return bounded(left * right)
     return bounded(inexact(left) * inexact(right))
 
 
 def invert(value: Value) -> Value:
-    """Return 1 / value."""
     if is_zero(value):
         raise NoValueError("division by zero")
     return bounded(1 / value)
@@ -124,7 +121,6 @@ def factorial(value: Value) -> Value:
 
 
 def binomial(upper: Value, lower: Value) -> Value:
-    """Return the binomial coefficient."""
     difference = add(upper, multiply(Fraction(-1), lower))
     bottom = multiply(factorial(lower), factorial(difference))
     return multiply(factorial(upper), invert(bottom))
@@ -141,7 +137,6 @@ def ceiling(value: Value) -> Value:
 
 
 def magnitude(value: Value) -> Value:
-    """Return the absolute value."""
     return abs(value) if isinstance(value, Fraction) else _context.mpc(abs(value))
 
 
@@ -182,10 +177,7 @@ def are_close(left: Value, right: Value) -> bool:
 
 
 def show(value: Value, digits: int = DIGITS_SHOWN) -> str:
-    """Return the canonical text of a value: `-2/3`, `1.4142135623730950488`, `1+2i`.
-
-    Inexact parts that are rational within the working precision are shown as rationals.
-    """
+    """Return the canonical text of a value: `-2/3`, `1.4142135623730950488`, `1+2i`."""
     if isinstance(value, Fraction):
         return str(value)
     real, imaginary = (_show_part(part, digits) for part in (value.real, value.imag))

@@ -41,7 +41,6 @@ def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) ->
     if claim.threshold is not None:
         fill_threshold(message.threshold, claim.threshold)
     message.skipped_rows.extend(claim.skipped)
-    message.answer_sheets.extend(claim.sheets)
     message.replay_digest = experiment.selection_digest
 
 

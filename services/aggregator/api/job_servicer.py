@@ -238,20 +238,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             chunk = content[start : start + BATCH_BYTES]
             yield evaluation_pb2.FetchGeneratorResponse(chunk=chunk)
 
-    @override
-    async def FetchAnswerSheet(
-        self, request: evaluation_pb2.FetchAnswerSheetRequest, context: object
-    ) -> AsyncIterator[evaluation_pb2.FetchAnswerSheetResponse]:
-        """Stream the answers of a finished job."""
-        answers = await asyncio.to_thread(self._results.answer_sheet, request.job_id)
-        for batch in _batches(answers, attrgetter("completion")):
-            message = evaluation_pb2.FetchAnswerSheetResponse()
-            for answer in batch:
-                message.answers.add(
-                    row=answer.row, completion=answer.completion, truncated=answer.truncated
-                )
-            yield message
-
     async def _claim(self, request: ClaimJobRequest) -> ClaimJobResponse:
         self._workers.record_claim(request.worker, request.version)
         unfit = tuple(request.unfit_experiments)
@@ -320,17 +306,16 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             self._changed(change)
 
 
-def _batches(items: Sequence[ItemT], text: Callable[[ItemT], str] = str) -> Iterator[list[ItemT]]:
-    """Yield items with their texts in messages of bounded size."""
-    batch: list[ItemT] = []
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield texts in messages of bounded size."""
+    batch: list[str] = []
     total = 0
-    for item in items:
-        size = len(text(item))
-        if batch and total + size > BATCH_BYTES:
+    for text in texts:
+        if batch and total + len(text) > BATCH_BYTES:
             yield batch
             batch, total = [], 0
-        batch.append(item)
-        total += size
+        batch.append(text)
+        total += len(text)
     yield batch
 
 

@@ -11,11 +11,10 @@ from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.expert_selection import answers_of
 from modnorm.services.aggregator.experiments.iterative_updates import lineage_of, steps_to
 from modnorm.services.aggregator.experiments.records import CandidateJobs
-from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import find_experiment, load_text
 from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
-from modnorm.services.aggregator.storage.tables import AnswerSheet, Candidate, Event, Job, Vote
+from modnorm.services.aggregator.storage.tables import Candidate, Event, Job, Vote
 
 
 class ResultStore:
@@ -52,14 +51,6 @@ class ResultStore:
         with self._database.read() as session:
             find_experiment(session, experiment_id)
             return answers_of(session, experiment_id, split, candidate)
-
-    def answer_sheet(self, job_id: str) -> tuple[Answer, ...]:
-        """Return the answers of a finished job in row order."""
-        with self._database.read() as session:
-            sheet = session.get(AnswerSheet, job_id)
-        if sheet is None:
-            raise NotFoundError("the job has no answers", field="job_id")
-        return unpack_answers(sheet.content)
 
     def votes(self, experiment_id: str, population: int, size: int) -> Sequence[Vote]:
         """Return the votes of an ensemble in row order."""

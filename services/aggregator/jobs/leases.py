@@ -4,12 +4,10 @@ These transactions lock jobs without their experiments. So they skip jobs that a
 has locked: a wait could deadlock.
 """
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from sqlalchemy import func
 from sqlmodel import Session, col, exists, select
 
 from modnorm.analysis.answers import BASE_INDEX
@@ -44,8 +42,6 @@ class Claim:
     """The score that the candidate must be able to reach; None if all its rows are scored."""
     skipped: Sequence[int] = ()
     """Held-out rows that need no answer, in ascending order."""
-    sheets: Sequence[str] = ()
-    """Finished jobs with answers to the same rows, for engines that draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +74,6 @@ def stale(job: Job) -> StaleLeaseError:
         field="lease.token",
         remedy="drop the job: another worker has it, or the experiment no longer needs it",
     )
-
-
-SHEETS = 8
-"""Most finished jobs whose answers a claim names."""
 
 
 def lease_jobs(
@@ -157,31 +149,11 @@ def claim_of(
     early_stop: EarlyStopCache,
 ) -> Claim:
     """Return what a worker needs for a locked job."""
-    sheets = _answer_sheets(session, experiment, job)
     if job.split is Split.SELECTION:
         threshold = early_stop.threshold(session, experiment, job.candidate)
-        return Claim(job, candidate, experiment, threshold=threshold, sheets=sheets)
+        return Claim(job, candidate, experiment, threshold=threshold)
     skipped = early_stop.skippable(session, experiment, job.candidate)
-    return Claim(job, candidate, experiment, skipped=skipped, sheets=sheets)
-
-
-def _answer_sheets(session: Session, experiment: Experiment, job: Job) -> Sequence[str]:
-    """Return the finished jobs that an engine may draft from: the base's, then the best."""
-    if experiment.spec.engine.drafts == "none":
-        return ()
-    query = (
-        select(Job.id)
-        .where(
-            Job.experiment_id == experiment.id, Job.split == job.split, Job.state == JobState.DONE
-        )
-        .order_by(
-            col(Job.candidate) != BASE_INDEX,
-            func.coalesce(col(Job.metric), -math.inf).desc(),
-            col(Job.candidate),
-        )
-        .limit(SHEETS)
-    )
-    return session.exec(query).all()
+    return Claim(job, candidate, experiment, skipped=skipped)
 
 
 def extend_leases(

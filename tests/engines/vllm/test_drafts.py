@@ -17,7 +17,6 @@ from vllm.engine.arg_utils import EngineArgs
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, Drafts, EngineSettings, GenerationLimits
-from modnorm.engines.protocol import Finish
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.internals.drafting import (
     LONG,
@@ -170,26 +169,6 @@ def test_nan_logits_fail_the_candidate(
 ) -> None:
     with pytest.raises(CandidateError, match="not finite"):
         answers_of(engine, prompts, scale_map, draw(scale_map, 1, radius=1e30))
-
-
-def test_answers_of_another_engine_are_drafts_from_the_first_candidate_on(
-    float32: Checkpoint,
-    undrafted: list[list[Completion]],
-    prompts: Prompts,
-    scale_map: ScaleMap,
-    draw: Draw,
-) -> None:
-    """The last test: the end of an engine ends vLLM's process groups, which the others need."""
-    drafts = EngineSettings(max_model_len=512, max_num_seqs=16, drafts=Drafts.POPULATION)
-    engine = VllmEngine(float32, drafts)
-    try:
-        said = [(answer.text, answer.finish is Finish.STOP) for answer in undrafted[0]]
-        engine.learn_answers(prompts, said)
-        answers, taken = answers_of(engine, prompts, scale_map, draw(scale_map, 0))
-    finally:
-        engine.close()
-    assert answers == undrafted[0]
-    assert taken < max(answer.tokens for answer in answers) / 3
 
 
 def test_tokens_outside_the_vocabulary_become_tokens_of_it() -> None:

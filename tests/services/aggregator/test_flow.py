@@ -237,34 +237,6 @@ async def test_the_settings_of_the_engine_go_with_every_job(start_lab, spec, cha
         assert job.engine == json_format.ParseDict(asked, common_pb2.EngineSpec())
 
 
-async def test_claims_name_finished_answers_for_engines_that_draft(start_lab, spec, database_url):
-    async with start_lab(database_url) as lab:
-        await lab.create(spec(engine={"name": "vllm", "drafts": "population"}))
-        worker = lab.worker()
-        done: dict[str, evaluation_pb2.Job] = {}
-        for _ in range(4):
-            job = await worker.claim_next()
-            assert set(job.answer_sheets) == set(done)
-            assert not done or job.answer_sheets[0] == done_base(done)
-            await worker.report(job)
-            done[job.lease.job_id] = job
-        request = evaluation_pb2.FetchAnswerSheetRequest(job_id=job.lease.job_id)
-        parts = [part async for part in lab.jobs.FetchAnswerSheet(request)]
-        sent = (await worker.report_of(job)).answers
-        assert [(one.row, one.completion) for part in parts for one in part.answers] == [
-            (one.row, one.completion) for one in sent
-        ]
-        unknown = evaluation_pb2.FetchAnswerSheetRequest(job_id="none")
-        async with lab.raises(NotFoundError, "job_id"):
-            await anext(aiter(lab.jobs.FetchAnswerSheet(unknown)))
-
-
-def done_base(done):
-    """Return the base's job, else the first of any."""
-    bases = [name for name, job in done.items() if job.candidate == -1]
-    return bases[0] if bases else max(done)
-
-
 async def test_an_engine_too_short_for_the_rows_is_refused_before_anything_is_stored(
     start_lab, spec
 ):

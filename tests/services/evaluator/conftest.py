@@ -50,7 +50,6 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     lineages: dict[str, Lineage] = field(default_factory=dict)
     """Lineage of each experiment."""
     generators: dict[str, str] = field(default_factory=dict)
-    sheets: dict[str, list[messages.SheetAnswer]] = field(default_factory=dict)
     """Answers of finished jobs."""
     jobs: dict[str, messages.Job] = field(default_factory=dict)
     errors: dict[str, list[ModnormError | None]] = field(default_factory=dict)
@@ -151,16 +150,6 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         content = self.generators[request.digest].encode()
         yield messages.FetchGeneratorResponse(chunk=content[:100])
         yield messages.FetchGeneratorResponse(chunk=content[100:])
-
-    def FetchAnswerSheet(  # noqa: N802 - the rpc's name
-        self, request: messages.FetchAnswerSheetRequest, context: grpc.ServicerContext
-    ) -> Iterator[messages.FetchAnswerSheetResponse]:
-        with _aborting(context):
-            self._enter("FetchAnswerSheet")
-            if request.job_id not in self.sheets:
-                raise NotFoundError("no such answers")
-        for answer in self.sheets[request.job_id]:
-            yield messages.FetchAnswerSheetResponse(answers=[answer])
 
     def wait_for(self, job_id: str) -> None:
         """Wait until a job is reported or failed."""

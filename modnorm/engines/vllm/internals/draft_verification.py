@@ -29,10 +29,7 @@ class OneWarp:
 
 
 def verify_in_one_warp() -> None:
-    """Let vLLM launch the kernel with one warp, in this process.
-
-    Does nothing if this vLLM lacks the kernel. The register then refuses drafts.
-    """
+    """Let vLLM launch the kernel with one warp, in this process."""
     try:
         kernel = resolve(f"{_MODULE}:{_KERNEL}")
     except (ImportError, AttributeError):

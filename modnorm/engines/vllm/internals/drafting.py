@@ -61,11 +61,7 @@ def draft_config(parameters: int) -> Mapping[str, object]:
 
 
 def draft_schedule(parameters: int) -> Schedule:
-    """Return the draft tokens of each sequence by the sequences of a step.
-
-    Few sequences, or a small model, leave room for long drafts in a step that mainly reads the
-    weights or waits for the host.
-    """
+    """Return the draft tokens of each sequence by the sequences of a step."""
     last = int(min(_LONG_STEP / parameters, _MOST_SEQUENCES) / (1 + LONG))
     if last < 1:
         return ((1, _MOST_SEQUENCES, SHORT),)
@@ -73,11 +69,7 @@ def draft_schedule(parameters: int) -> Schedule:
 
 
 def graph_sizes(schedule: Schedule, sequences: int) -> list[int]:
-    """Return the tokens of a step for which vLLM captures CUDA graphs.
-
-    A step takes the next larger graph, so four sizes an octave waste an eighth of it on average.
-    With drafts they are multiples of each `1 + tokens`.
-    """
+    """Return the tokens of a step for which vLLM captures CUDA graphs."""
     largest = max(min(last, sequences) * (1 + tokens) for _, last, tokens in schedule)
     sizes = [1, 2, 4] if schedule == NO_DRAFTS else []
     size, distance = 8, 8
@@ -89,11 +81,7 @@ def graph_sizes(schedule: Schedule, sequences: int) -> list[int]:
 
 
 def install_speculator() -> None:
-    """Let vLLM's runner of version 2 make the population's speculator, and verify its drafts.
-
-    It changes nothing for engines without drafts. The register refuses drafts where a name is
-    missing.
-    """
+    """Let vLLM's runner of version 2 make the population's speculator, and verify its drafts."""
     if current_platform.is_cpu() or not hasattr(VllmConfig, _UNSUPPORTED.rpartition(".")[2]):
         return
     try:

@@ -45,11 +45,7 @@ class DeeperConfig(VllmConfig):  # type: ignore[misc]  # vLLM is untyped where i
 
 
 def with_three_steps(config: VllmConfig) -> VllmConfig:
-    """Return a configuration with the same content and three steps in flight.
-
-    vLLM has no setting for the number. It derives it in the scheduler's process and in workers,
-    which allocate as many buffers.
-    """
+    """Return a configuration with the same content and three steps in flight."""
     deeper = object.__new__(DeeperConfig)
     deeper.__dict__.update(vars(config))
     return deeper
@@ -74,11 +70,7 @@ def discard_preempted(core: "EngineCore") -> None:
 
 
 def _outputs_in_flight(request: "Request", queue: "BatchQueue") -> int:
-    """Return the number of steps in flight that will generate tokens of a request.
-
-    Each such step has placeholders for its drafts and one more token. The latest steps come first;
-    before them are steps that read the prompt, and steps whose tokens are discarded already.
-    """
+    """Return the number of steps in flight that will generate tokens of a request."""
     placeholders, outputs = request.num_output_placeholders, 0
     for _, planned, _ in queue:
         if placeholders > 0 and request.request_id in planned.num_scheduled_tokens:

@@ -34,10 +34,7 @@ _DISPATCH = "dispatch_cpu_unquantized_gemm"
 
 
 def keep_plain_weights() -> None:
-    """Make linear layers of the CPU build multiply with their parameters; no-op on a GPU.
-
-    Call it before the model is loaded, once a process.
-    """
+    """Make linear layers of the CPU build multiply with their parameters; no-op on a GPU."""
     if current_platform.is_cpu():
         LINEAR_WEIGHTS.require()
         setattr(utils, _DISPATCH, _leave_weight)

@@ -6,7 +6,6 @@
 import logging
 from collections.abc import Collection, Sequence
 
-from modnorm.engines.vllm.internals.block_allocation import BLOCK_ALLOCATION
 from modnorm.engines.vllm.internals.draft_verification import DRAFT_VERIFICATION
 from modnorm.engines.vllm.internals.drafting import DRAFT_METHOD, DRAFTER
 from modnorm.engines.vllm.internals.in_flight_steps import IN_FLIGHT_STEPS
@@ -20,7 +19,6 @@ from modnorm.engines.vllm.internals.worker_errors import WORKER_ERRORS
 
 REGISTER: Sequence[RegisterEntry] = (
     IN_FLIGHT_STEPS,
-    BLOCK_ALLOCATION,
     OUTPUT_GATHERING,
     LAYERS,
     LOGITS,

@@ -78,7 +78,6 @@ class RegisterEntry:
         return None
 
     def require(self, subject: object = None) -> None:
-        """Require all names."""
         if missing := self.missing_name(subject):
             raise self.refusal(f"it has no {missing}")
 
