@@ -2,34 +2,65 @@
 
 import hashlib
 import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
+from modnorm.baselines.generator import Generator, propose
+from modnorm.checkpoint.families import Layout
+from modnorm.engines import Engine
 from modnorm.errors import UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.lineage import Lineage, Step
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage, Step, all_float32
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.tasks.protocol import Row
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.conversions import descriptor_from_proto
 
 KEPT = 8
 """Entries of each cache: an experiment has two sets of rows, and few experiments run at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedState:
+    """The candidate of a job whose engine has reached the candidate's state."""
+
+    descriptor: Descriptor
+    """The candidate, with its coefficients if a generator proposes them."""
+    normaliser: float
+    """Normaliser of the generator's proposal; 0 without a generator."""
+    seconds: float
+    """Seconds that it took to reach the state."""
 
 
 class ArtifactCache:
     """Artifacts by digest. `rows` and `scale_map` are least-recently-used caches."""
 
     def __init__(self, client: AggregatorClient) -> None:
-        self.client = client
+        self._client = client
         self._lineages: BoundedDict[str, Lineage] = BoundedDict(KEPT)
         self.rows = lru_cache(maxsize=KEPT)(self._fetch_rows)
         self.scale_map = lru_cache(maxsize=KEPT)(self._fetch_scale_map)
+        self._generator = lru_cache(maxsize=1)(self._fetch_generator)
 
-    def generator(self, digest: str) -> str:
-        text = self.client.generator(digest)
-        _check(hashlib.sha256(text.encode()).hexdigest(), digest)
-        return text
+    def reach(self, job: messages.Job, engine: Engine, poll: Callable[[], None]) -> ReachedState:
+        """Bring an engine, outside a candidate, to the state of a job's candidate."""
+        started = time.perf_counter()
+        descriptor, normaliser = descriptor_from_proto(job.descriptor), 0.0
+        state = descriptor.lineage
+        lineage = self._lineage(job.experiment_id, state) if state else None
+        engine.rebase(lineage, poll=poll)
+        if job.generator_digest and descriptor.coefficients is None and lineage is not None:
+            generator = self._generator(job.generator_digest, engine.layout)
+            raw, normaliser = propose(generator, engine.moments(), lineage.steps)
+            sizes = [descriptor.radius * (normaliser * amplitude) for amplitude in raw]
+            descriptor = descriptor.resolved(all_float32(sizes))
+        return ReachedState(descriptor, normaliser, time.perf_counter() - started)
 
-    def lineage(self, experiment_id: str, digest: str) -> Lineage:
+    def _lineage(self, experiment_id: str, digest: str) -> Lineage:
         """Return the lineage of a state; only the steps after the cached ones are fetched."""
         cached = self._lineages.get(experiment_id)
         lineage = self._extended(experiment_id, digest, cached)
@@ -43,20 +74,24 @@ class ArtifactCache:
         if cached is not None and digest in cached.digests:
             return cached.until(cached.digests.index(digest))
         after = len(cached.steps) if cached else 0
-        origin, steps = self.client.lineage(experiment_id, digest, after)
+        origin, steps = self._client.lineage(experiment_id, digest, after)
         start = cached or Lineage.from_json(origin)
         return start.extended(*map(Step.from_json, steps))
 
     def _fetch_rows(self, digest: str) -> tuple[Row, ...]:
-        """Return the rows of a digest, in order."""
-        texts = self.client.rows(digest)
+        texts = self._client.rows(digest)
         _check(hashlib.sha256("\n".join(texts).encode()).hexdigest(), digest)
         return tuple(json.loads(text) for text in texts)
 
     def _fetch_scale_map(self, digest: str) -> ScaleMap:
-        scale_map = ScaleMap.from_json(self.client.scale_map(digest))
+        scale_map = ScaleMap.from_json(self._client.scale_map(digest))
         _check(scale_map.digest, digest)
         return scale_map
+
+    def _fetch_generator(self, digest: str, layout: Layout) -> Generator:
+        text = self._client.generator(digest)
+        _check(hashlib.sha256(text.encode()).hexdigest(), digest)
+        return Generator.from_json(text, layout)
 
 
 def _check(actual: str, digest: str) -> None:

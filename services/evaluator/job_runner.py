@@ -21,7 +21,6 @@ from modnorm.services.evaluator.job_scoring import JobScorer, Work, split_name
 from modnorm.services.evaluator.lease import (
     MIN_SILENCE_SECONDS,
     CandidateLease,
-    CandidateThreshold,
     Heartbeats,
     ReleasedError,
 )
@@ -100,7 +99,6 @@ class ClaimedJob:
 
     job: messages.Job
     lease: CandidateLease
-    threshold: CandidateThreshold
     pause: float
     """The worker's pause before the claim; failures since then have made it longer."""
 
@@ -161,18 +159,13 @@ class JobRunner:
             return None
         if job is None:
             return None
-        threshold = CandidateThreshold(job)
         with naming(**_names(job)):
             lease = CandidateLease(
-                self._heartbeats,
-                job.lease,
-                self._shutdown,
-                threshold=threshold,
-                silence_seconds=self._silence_seconds,
+                self._heartbeats, job, self._shutdown, silence_seconds=self._silence_seconds
             )
         lease.waits()
         lease.__enter__()
-        self._waiting = ClaimedJob(job, lease, threshold, pause)
+        self._waiting = ClaimedJob(job, lease, pause)
         return self._waiting
 
     def begin(self, claimed: ClaimedJob) -> None:
@@ -182,7 +175,17 @@ class JobRunner:
             self.pass_on(claimed, "the worker pauses after a failure")
             return
         with naming(**_names(claimed.job)), self._metrics.busy.track_inprogress():
-            self._work(claimed)
+            job, finish = claimed.job, None
+            self._begun.append(job)
+            self._at_engine = job
+            with self._failures(job, at_engine=True):
+                finish = self._answer(claimed)
+            self._at_engine = None
+            if finish is None:
+                self._begun.remove(job)
+            else:
+                self._backoff.answered()
+                self._background.submit(partial(self._finish, job, finish))
 
     def pass_on(self, claimed: ClaimedJob, reason: str) -> None:
         """Release a job that has not begun, for another worker."""
@@ -224,27 +227,13 @@ class JobRunner:
         self._background.close()
         self.scorer.close()
 
-    def _work(self, claimed: ClaimedJob) -> None:
-        """Answer the rows of a job, then score and report them in the background."""
-        job, finish = claimed.job, None
-        self._begun.append(job)
-        self._at_engine = job
-        with self._failures(job, at_engine=True):
-            finish = self._answer(claimed)
-        self._at_engine = None
-        if finish is None:
-            self._begun.remove(job)
-        else:
-            self._backoff.answered()
-            self._background.submit(partial(self._finish, job, finish))
-
     def _answer(self, claimed: ClaimedJob) -> Work:
         """Answer the rows of a job; return the remaining work, which keeps the lease."""
         job, lease = claimed.job, claimed.lease
         with ExitStack() as stack:
             stack.push(lease)
             lease.begins()
-            report = self.scorer.answer(job, lease, claimed.threshold)
+            report = self.scorer.answer(job, lease)
             kept_lease = stack.pop_all()
 
         def finish() -> None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -17,19 +17,16 @@ from modnorm.errors import (
     PreconditionError,
     StaleLeaseError,
 )
-from modnorm.perturbation.descriptor import Descriptor
 from modnorm.sandbox import Runner
-from modnorm.search.scoring import CandidateResult, PendingResult, PromptedRows, answer_candidate
-from modnorm.search.stopping import EarlyStop
+from modnorm.search.scoring import CandidateResult, PromptedRows, answer_candidate
 from modnorm.services.common.software import SOFTWARE
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.artifact_cache import ArtifactCache
-from modnorm.services.evaluator.lease import CandidateLease, CandidateThreshold, early_stop
+from modnorm.services.evaluator.lease import CandidateLease, early_stop
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
+from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.services.evaluator.task_cache import TaskCache, UnfitError
-from modnorm.services.evaluator.trained_states import TrainedStates
-from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import answer_to_proto, descriptor_from_proto, descriptor_to_proto
@@ -38,16 +35,6 @@ POLL_SECONDS = 0.2
 """Seconds between two checks, during scoring, whether the job must stop."""
 
 Work = Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """The part of a job that the engine answers."""
-
-    task: Task
-    numbers: Sequence[int]
-    """Rows that need an answer, by their numbers in the whole split."""
-    stop: EarlyStop | None
 
 
 class JobScorer:
@@ -65,7 +52,6 @@ class JobScorer:
         self.metrics = metrics or EvaluatorMetrics(CollectorRegistry())
         self._client = client
         self._artifacts = ArtifactCache(client)
-        self._states = TrainedStates(self._artifacts)
         counted = replace(loading, load=self._counted(loading.load))
         self.models = ModelCache(self._artifacts, counted)
         self._may_make_room = loading.may_make_room
@@ -77,24 +63,31 @@ class JobScorer:
         self.makes_room = False
         """Whether that is because the model needs a larger share of the GPU's memory."""
 
-    def answer(
-        self, job: messages.Job, lease: CandidateLease, threshold: CandidateThreshold
-    ) -> Work:
+    def answer(self, job: messages.Job, lease: CandidateLease) -> Work:
         """Answer a job's rows; return the remaining work, which needs no engine."""
         poll = partial(self._progress, lease, 0)
         isolation = self._tasks.check(job.task)
         task = self._tasks.of(job)
         rows = open_rows(job, len(self._artifacts.rows(job.rows_digest)))
-        if not rows:
-            return partial(self._report, job, _empty_result(job), {})
+        if not rows:  # all rows of an expert are settled
+            result = CandidateResult(descriptor_from_proto(job.descriptor), (), 0.0, 0.0, 0.0)
+            return partial(self._report, job, result, {})
         with self._watchdog.loading():
             model = self._load(job, poll)
         with self._watchdog.working():
             canary = model.replay(task, job, poll)
-            reached = self._states.reach(job, model.engine, poll)
-            stop = early_stop(job, task, threshold)
-            request = _Request(task, rows, stop)
-            answered = self._answer(job, request, model, lease, reached.descriptor)
+            reached = self._artifacts.reach(job, model.engine, poll)
+            lease.total = len(rows)
+            poll()
+            answered = answer_candidate(
+                model.engine,
+                self._prompted(job, task, rows, model),
+                reached.descriptor,
+                self._artifacts.scale_map(job.descriptor.scale_map_digest),
+                judges=self._judges,
+                on_progress=partial(self._progress, lease),
+                stop=early_stop(job, task, lease.threshold),
+            )
         environment = {**model.engine.environment, **isolation, **canary}
 
         def report() -> None:
@@ -102,8 +95,11 @@ class JobScorer:
                 while not answered.wait(POLL_SECONDS):
                     lease.progress(len(rows))
                 result = answered.result()
-            switch_seconds = reached.seconds + result.switch_seconds
-            whole = replace(_renumbered(result, rows), switch_seconds=switch_seconds)
+            whole = replace(
+                result,
+                answers=tuple(replace(one, row=rows[one.row]) for one in result.answers),
+                switch_seconds=reached.seconds + result.switch_seconds,
+            )
             self._report(job, whole, environment, reached.normaliser)
             self.metrics.scored(result)
 
@@ -153,35 +149,18 @@ class JobScorer:
         self._watchdog.beat()
         lease.progress(done)
 
-    def _answer(
-        self,
-        job: messages.Job,
-        request: _Request,
-        model: LoadedModel,
-        lease: CandidateLease,
-        descriptor: Descriptor,
-    ) -> PendingResult:
-        """Answer rows; the result numbers them from 0."""
-        numbers, split = request.numbers, split_name(job)
-        rows = self._artifacts.rows(job.rows_digest)
-        prompts = model.prompts(request.task, job.rows_digest)
-        lease.total = len(numbers)
-        self._progress(lease, 0)
-        prompted = PromptedRows(
-            request.task,
+    def _prompted(
+        self, job: messages.Job, task: Task, numbers: Sequence[int], model: LoadedModel
+    ) -> PromptedRows:
+        """Return rows of the whole split by their numbers, with their prompts."""
+        split, rows = split_name(job), self._artifacts.rows(job.rows_digest)
+        prompts = model.prompts(task, job.rows_digest)
+        return PromptedRows(
+            task,
             [rows[number] for number in numbers],
             [prompts[number] for number in numbers],
             GenerationLimits(job.max_tokens),
             label=lambda index: f"{split} row {numbers[index]}",
-        )
-        return answer_candidate(
-            model.engine,
-            prompted,
-            descriptor,
-            self._artifacts.scale_map(job.descriptor.scale_map_digest),
-            judges=self._judges,
-            on_progress=partial(self._progress, lease),
-            stop=request.stop,
         )
 
     def _report(
@@ -216,14 +195,3 @@ def open_rows(job: messages.Job, count: int) -> Sequence[int]:
 def split_name(job: messages.Job) -> str:
     """Return the name of a job's split in lower case: `selection`."""
     return messages.Split.Name(job.split).removeprefix("SPLIT_").lower()
-
-
-def _renumbered(result: CandidateResult, rows: Sequence[int]) -> CandidateResult:
-    """Return a result whose answers carry row numbers of the whole split."""
-    answers = tuple(replace(answer, row=rows[answer.row]) for answer in result.answers)
-    return replace(result, answers=answers)
-
-
-def _empty_result(job: messages.Job) -> CandidateResult:
-    """Return the result of an expert whose rows are all settled."""
-    return CandidateResult(descriptor_from_proto(job.descriptor), (), 0.0, 0.0, 0.0)

@@ -11,8 +11,7 @@ from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError
 from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
-from modnorm.services.evaluator.shutdown import Shutdown
-from modnorm.services.evaluator.watchdog import LOAD_FACTOR
+from modnorm.services.evaluator.shutdown import LOAD_FACTOR, Shutdown
 from modnorm.tasks import Task, stated_bounds
 from modnorm.v1 import evaluation_pb2 as messages
 
@@ -127,7 +126,8 @@ class Heartbeats:
         with self._changed:
             before = time.monotonic()
             while self._leases:
-                left = before + self._interval() - time.monotonic()
+                shortest = min(lease.lease.seconds for lease in self._leases)
+                left = before + min(self._seconds, shortest / 3) - time.monotonic()
                 if left > 0 and not self._is_urgent:
                     self._changed.wait(left)
                     continue
@@ -138,9 +138,6 @@ class Heartbeats:
             self._runs = False
             return ()
 
-    def _interval(self) -> float:
-        return min(self._seconds, *(lease.lease.seconds / 3 for lease in self._leases))
-
 
 class CandidateLease:
     """Context in which heartbeats extend a job's lease; their responses may end the work."""
@@ -148,13 +145,13 @@ class CandidateLease:
     def __init__(
         self,
         heartbeats: Heartbeats,
-        lease: messages.Lease,
+        job: messages.Job,
         shutdown: Shutdown,
         *,
-        threshold: CandidateThreshold | None = None,
         silence_seconds: float = MIN_SILENCE_SECONDS,
     ) -> None:
-        self.lease = lease
+        self.lease = job.lease
+        self.threshold = CandidateThreshold(job)
         self.total = 0
         """Number of rows to answer, for the progress in heartbeats."""
         self.on_tail: Callable[[], object] | None = None
@@ -162,7 +159,6 @@ class CandidateLease:
         self._context = copy_context()
         self._heartbeats = heartbeats
         self._shutdown = shutdown
-        self._threshold = threshold
         self._silence_seconds = silence_seconds
         self._last_progress = time.monotonic()
         self._done = 0
@@ -220,8 +216,8 @@ class CandidateLease:
             self._end = StaleLeaseError(state.lost)
         elif state.cancel:
             self._end = CancelledError("the experiment no longer needs the job")
-        if self._threshold and state.HasField("threshold"):
-            self._threshold.raise_to(state.threshold)
+        if self.threshold.is_followed and state.HasField("threshold"):
+            self.threshold.raise_to(state.threshold)
 
     def log(self, level: int, message: str, *values: object) -> None:
         """Log in the context of the job, which the heartbeat thread lacks."""

@@ -1,20 +1,29 @@
 """Cache of the one loaded model, kept between jobs and experiments."""
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.engines import Drafts, Engine, EngineSettings, Numerics, import_engine, load_engine
+from modnorm.engines import (
+    Drafts,
+    Engine,
+    EngineSettings,
+    GenerationLimits,
+    Numerics,
+    import_engine,
+    load_engine,
+)
 from modnorm.engines.settings import STAGE
-from modnorm.errors import IncompatibleError, ModnormError
+from modnorm.errors import CandidateError, IncompatibleError, ModnormError
 from modnorm.locks import locked
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.evaluator.artifact_cache import KEPT, ArtifactCache
-from modnorm.services.evaluator.replay_canary import replay
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import evaluation_pb2 as messages
@@ -115,7 +124,8 @@ class ModelCache:
 
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
         """Return the loaded model of a job."""
-        key = self._key_of(job)
+        settings = engine_settings(job, self._loading.share)
+        key = ModelKey(job.model_digest, job.engine.name, settings)
         if self._loaded and self._loaded.key == key:
             return self._loaded
         checkpoint = self._checkpoint(job, poll)
@@ -158,10 +168,6 @@ class ModelCache:
         if loaded:
             loaded.engine.close()
 
-    def _key_of(self, job: messages.Job) -> ModelKey:
-        settings = engine_settings(job, self._loading.share)
-        return ModelKey(job.model_digest, job.engine.name, settings)
-
     def _checkpoint(self, job: messages.Job, poll: Callable[[], None]) -> Checkpoint:
         """Return the checkpoint of a job's model on this host."""
         revision = job.model.revision if job.model.HasField("revision") else None
@@ -176,3 +182,29 @@ class ModelCache:
                 remedy="give evaluators the model files that the experiment was submitted with",
             )
         return checkpoint
+
+
+PROMPTS = 4
+TOKENS = 32
+"""Cap of a replayed answer; the replay costs a fraction of a candidate per experiment."""
+_BROKEN = "not finite"
+
+
+def replay(
+    engine: Engine, prompts: Sequence[Sequence[int]], max_tokens: int, poll: Callable[[], None]
+) -> Mapping[str, str]:
+    """Return digests of the base model's answers, which every report contains."""
+    replayed, limits = prompts[:PROMPTS], GenerationLimits(min(max_tokens, TOKENS))
+    request = [engine.model_digest, [list(prompt) for prompt in replayed], limits.max_tokens]
+    engine.rebase(None)
+    try:
+        with closing(engine.generate(replayed, limits, poll=poll)) as completions:
+            answers = _digest(sorted((one.index, one.text, one.tokens) for one in completions))
+    except CandidateError as error:
+        logger.warning("the base model fails: %s", error)
+        answers = _BROKEN
+    return {"canary": answers, "canary_of": _digest(request)}
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]

@@ -24,8 +24,7 @@ from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.job_scoring import JobScorer
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.evaluator.model_cache import Loading
-from modnorm.services.evaluator.shutdown import Shutdown
-from modnorm.services.evaluator.watchdog import Watchdog
+from modnorm.services.evaluator.shutdown import Shutdown, Watchdog
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import encode_rows

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from modnorm.services.evaluator.engine_thread import EngineThread
 from modnorm.services.evaluator.job_runner import ClaimedJob
-from modnorm.services.evaluator.lease import CandidateThreshold
 from modnorm.services.evaluator.shutdown import Shutdown
+from modnorm.services.evaluator.worker import EngineThread
 from modnorm.v1 import evaluation_pb2 as messages
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class Jobs:
 def job(job_id: str) -> ClaimedJob:
     message = messages.Job(lease=messages.Lease(job_id=job_id))
     lease = cast("CandidateLease", SimpleNamespace(on_tail=None))
-    return ClaimedJob(message, lease, CandidateThreshold(message), 0.0)
+    return ClaimedJob(message, lease, 0.0)
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.services.common.logging import naming
 from modnorm.services.evaluator.lease import CandidateLease, Heartbeats, longest_silence
-from modnorm.services.evaluator.watchdog import LOAD_FACTOR
+from modnorm.services.evaluator.shutdown import LOAD_FACTOR
 from modnorm.v1 import evaluation_pb2 as messages
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
-def lease(seconds: float = 30.0) -> messages.Lease:
-    return messages.Lease(job_id="a", token=7, seconds=seconds)
+def job(seconds: float = 30.0, job_id: str = "a") -> messages.Job:
+    return messages.Job(lease=messages.Lease(job_id=job_id, token=7, seconds=seconds))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -34,7 +34,7 @@ def wait_until_refused(held: CandidateLease) -> None:
 
 
 def test_heartbeats_are_a_third_of_a_short_lease_apart(client, shutdown, aggregator) -> None:
-    with CandidateLease(Heartbeats(client, 100.0), lease(seconds=0.3), shutdown) as held:
+    with CandidateLease(Heartbeats(client, 100.0), job(seconds=0.3), shutdown) as held:
         held.total = 9
         held.progress(4)
         began, seconds = time.monotonic(), 0.0
@@ -55,7 +55,7 @@ def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggre
 
     heartbeats = Heartbeats(client, 100.0)
     STAGE.observe(heartbeats.send_soon)
-    with CandidateLease(heartbeats, lease(), shutdown):
+    with CandidateLease(heartbeats, job(), shutdown):
         for done, stage in enumerate(("loading", "compiling", ""), start=1):
             STAGE.enter(stage)
             wait_until(partial(has_told, done), "the heartbeat with the stage")
@@ -66,7 +66,7 @@ def test_a_response_may_cancel_the_job(client, shutdown, aggregator) -> None:
     aggregator.cancel = True
     with (
         pytest.raises(CancelledError),
-        CandidateLease(Heartbeats(client, 0.02), lease(), shutdown) as held,
+        CandidateLease(Heartbeats(client, 0.02), job(), shutdown) as held,
     ):
         wait_until_refused(held)
 
@@ -75,7 +75,7 @@ def test_a_lost_lease_stops_the_work(client, shutdown, aggregator) -> None:
     aggregator.errors["Heartbeat"] = [StaleLeaseError("lost")]
     with (
         pytest.raises(StaleLeaseError),
-        CandidateLease(Heartbeats(client, 0.02), lease(), shutdown) as held,
+        CandidateLease(Heartbeats(client, 0.02), job(), shutdown) as held,
     ):
         wait_until_refused(held)
     assert aggregator.calls["Heartbeat"] == 1
@@ -88,7 +88,7 @@ def test_errors_of_the_aggregator_stop_no_job(
     client, shutdown, aggregator, error: ModnormError
 ) -> None:
     aggregator.errors["Heartbeat"] = [error] * 8
-    with CandidateLease(Heartbeats(client, 0.02), lease(), shutdown) as held:
+    with CandidateLease(Heartbeats(client, 0.02), job(), shutdown) as held:
         deadline = time.monotonic() + HANG_SECONDS
         while not aggregator.heartbeats and time.monotonic() < deadline:
             held.progress(1)
@@ -98,7 +98,7 @@ def test_errors_of_the_aggregator_stop_no_job(
 
 def test_a_lease_without_progress_is_not_extended(client, shutdown, aggregator) -> None:
     heartbeats = Heartbeats(client, 0.03)
-    with CandidateLease(heartbeats, lease(), shutdown, silence_seconds=0.1):
+    with CandidateLease(heartbeats, job(), shutdown, silence_seconds=0.1):
         until(lambda: not heartbeats._runs)
     assert len(aggregator.heartbeats) <= 5
 
@@ -125,7 +125,7 @@ def test_heartbeats_arrive_in_order(
         return answers
 
     monkeypatch.setattr(client, "heartbeat", late)
-    with CandidateLease(Heartbeats(client, 0.02), lease(), shutdown) as held:
+    with CandidateLease(Heartbeats(client, 0.02), job(), shutdown) as held:
         held.waits()
         assert composed.wait(HANG_SECONDS)
         held.begins()
@@ -135,7 +135,7 @@ def test_heartbeats_arrive_in_order(
 
 def test_a_begin_is_reported_at_once(client, shutdown, aggregator) -> None:
     """The job may crash the worker long before a heartbeat is due."""
-    with CandidateLease(Heartbeats(client, 3600.0), lease(seconds=10_800), shutdown) as held:
+    with CandidateLease(Heartbeats(client, 3600.0), job(seconds=10_800), shutdown) as held:
         held.begins()
         until(lambda: aggregator.heartbeats)
         assert [beat.waits for beat in aggregator.heartbeats] == [False]
@@ -152,15 +152,14 @@ def test_a_defect_costs_no_lease(
         return send(calls)
 
     monkeypatch.setattr(client, "heartbeat", odd)
-    with CandidateLease(Heartbeats(client, 0.02), lease(), shutdown):
+    with CandidateLease(Heartbeats(client, 0.02), job(), shutdown):
         until(lambda: aggregator.heartbeats)
 
 
 def test_a_removed_lease_is_not_extended(client, shutdown, aggregator) -> None:
     heartbeats = Heartbeats(client, 0.02)
-    short = messages.Lease(job_id="b", token=7, seconds=30.0)
-    with CandidateLease(heartbeats, lease(), shutdown):
-        with CandidateLease(heartbeats, short, shutdown):
+    with CandidateLease(heartbeats, job(), shutdown):
+        with CandidateLease(heartbeats, job(job_id="b"), shutdown):
             until(lambda: ["a", "b"] in aggregator.said)
         aggregator.said.clear()
         until(lambda: len(aggregator.said) >= 3)
@@ -191,6 +190,6 @@ def test_a_failed_heartbeat_is_logged_in_the_context_of_its_job(
     with ExitStack() as held:
         for candidate in (3, 4):
             with naming(candidate=candidate):
-                held.enter_context(CandidateLease(heartbeats, lease(), shutdown))
+                held.enter_context(CandidateLease(heartbeats, job(), shutdown))
         until(lambda: {3, 4} <= set(told))
     assert set(told) == {3, 4}

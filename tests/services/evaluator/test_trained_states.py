@@ -14,7 +14,7 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.lineage import Lineage, all_float32
 from modnorm.services.evaluator.job_runner import JobRunner
-from modnorm.services.evaluator.watchdog import Watchdog
+from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
 from tests.services.evaluator.run_job import run_job
 

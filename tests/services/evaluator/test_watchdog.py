@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from modnorm.services.common.settings import SupervisorSettings
 from modnorm.services.evaluator import worker_process
 from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.services.evaluator.supervisor import Supervisor
-from modnorm.services.evaluator.watchdog import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
 from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import wait_until
@@ -21,7 +21,7 @@ HANGING = """
 import os, sys, time
 from pathlib import Path
 from modnorm.engines import load_engine
-from modnorm.services.evaluator.replay_canary import PROMPTS
+from modnorm.services.evaluator.model_cache import PROMPTS
 from modnorm.services.evaluator.server import main
 
 def load(*told):
