@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from modnorm.baselines.generator_file import GeneratorFile, read_generator, unusable_generator
-from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES, require_every_layer
-from modnorm.checkpoint.config import check_attention, positive
+from modnorm.calibration.profile import MAX_PROFILE_BYTES, require_every_layer
+from modnorm.checkpoint.checkpoint_files import check_attention, positive
 from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.checkpoint.reference import (
     Checkpoint,
@@ -35,10 +35,8 @@ from modnorm.perturbation.methods import (
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.tasks import Message, Row, Task, get_stored_task
 from modnorm.tasks.columns import prompt_digests, rows_digest
-from modnorm.tasks.hub_dataset import check_dataset
-from modnorm.tasks.row_files import resolve_file
-from modnorm.tasks.row_loading import LoadedRows, load_data
-from modnorm.tasks.sources import is_dataset, needs_hub
+from modnorm.tasks.row_files import check_dataset, resolve_file
+from modnorm.tasks.row_loading import LoadedRows, is_dataset, load_data, needs_hub
 from modnorm.tasks.task_errors import count_shared_prompts, metric, render_prompts, shared_prompts
 
 _DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")

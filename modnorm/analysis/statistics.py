@@ -11,9 +11,8 @@ from typing_extensions import TypedDict
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData, StateRow, VoteRow
 from modnorm.analysis.run_files import STARTING
 from modnorm.analysis.uncertainty import ConfidenceInterval
-from modnorm.baselines.ledger import Ledger, Purpose
 from modnorm.errors import InvalidInputError
-from modnorm.search.budgets import Budget
+from modnorm.search.budgets import Budget, Ledger, Purpose
 from modnorm.search.stopping import Interval
 
 

@@ -21,16 +21,16 @@ from modnorm.calibration.maps import (
     layer_maps,
     operator_norm,
 )
-from modnorm.calibration.profile import Profile
-from modnorm.calibration.profile_schema import (
+from modnorm.calibration.profile import (
     APPLICATION,
     METHOD,
+    Profile,
     final_norm_seed,
     map_seed,
     require_every_layer,
     scheduled_layers,
 )
-from modnorm.checkpoint.config import positive
+from modnorm.checkpoint.checkpoint_files import positive
 from modnorm.checkpoint.pretrained import (
     arithmetic_dtype,
     best_device,

@@ -6,7 +6,7 @@ from functools import cached_property
 from math import prod
 from typing import Literal, Self
 
-from modnorm.checkpoint.config import Config, flag, optional_positive, positive
+from modnorm.checkpoint.checkpoint_files import Config, flag, optional_positive, positive
 from modnorm.errors import InvalidInputError
 
 

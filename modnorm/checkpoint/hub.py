@@ -26,10 +26,10 @@ from modnorm.checkpoint.checkpoint_files import (
     INDEX,
     METADATA,
     SINGLE,
+    load_config,
     refuse_adapter,
     shard_names,
 )
-from modnorm.checkpoint.config import load_config
 from modnorm.checkpoint.families import physical_layout
 from modnorm.errors import InvalidInputError, UnavailableError
 

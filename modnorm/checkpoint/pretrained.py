@@ -12,8 +12,7 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from modnorm.checkpoint.checkpoint_files import require_unchanged
-from modnorm.checkpoint.config import flag
+from modnorm.checkpoint.checkpoint_files import flag, require_unchanged
 from modnorm.checkpoint.families import family_of
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import IncompatibleError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from modnorm.checkpoint.config import load_json, positive
+from modnorm.checkpoint.checkpoint_files import load_json, positive
 from modnorm.checkpoint.reference import (
     Checkpoint,
     check_tokenizer_files,

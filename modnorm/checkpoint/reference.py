@@ -6,8 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from modnorm.checkpoint.checkpoint_files import checkpoint_digest, refuse_adapter, weight_files
-from modnorm.checkpoint.config import load_config, load_json, positive
+from modnorm.checkpoint.checkpoint_files import (
+    checkpoint_digest,
+    load_config,
+    load_json,
+    positive,
+    refuse_adapter,
+    weight_files,
+)
 from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.hints import did_you_mean

@@ -12,8 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from modnorm.checkpoint.checkpoint_files import SINGLE, weight_files
-from modnorm.checkpoint.config import load_config
+from modnorm.checkpoint.checkpoint_files import SINGLE, load_config, weight_files
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, rounded, weights_sha256
 from modnorm.errors import ConflictError, UnavailableError

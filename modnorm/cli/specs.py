@@ -120,7 +120,7 @@ def _unchecked(spec: "ExperimentSpec") -> list[str]:
     """Return the inputs of a spec that are not on this machine."""
     from modnorm.checkpoint.reference import find_local_checkpoint
     from modnorm.spec_checks import development_of
-    from modnorm.tasks.sources import needs_hub
+    from modnorm.tasks.row_loading import needs_hub
 
     sources = {"task.selection": spec.task.selection, "task.heldout": spec.task.heldout}
     place, chosen_on = development_of(spec)

@@ -22,8 +22,7 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.row_loading import parse_row
-from modnorm.tasks.sources import open_source
+from modnorm.tasks.row_loading import open_source, parse_row
 
 _SOLUTION = "solution"
 """Column of the rows that holds an expression which solves the puzzle."""

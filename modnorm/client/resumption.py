@@ -13,8 +13,7 @@ from modnorm.host import expand_home
 from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import development_of, task_of
 from modnorm.tasks.columns import prompts_digest, rows_digest
-from modnorm.tasks.row_loading import load_rows
-from modnorm.tasks.sources import is_dataset
+from modnorm.tasks.row_loading import is_dataset, load_rows
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto

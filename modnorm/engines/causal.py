@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache
 
-from modnorm.checkpoint.config import FULL, SLIDING, check_attention
+from modnorm.checkpoint.checkpoint_files import FULL, SLIDING, check_attention
 from modnorm.errors import CandidateError, IncompatibleError
 
 ATTENTION = "modnorm_slots"

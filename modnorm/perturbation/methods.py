@@ -10,9 +10,20 @@ from types import MappingProxyType
 from modnorm.checkpoint.families import Layout, physical_layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.geometry import controls
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.geometry.scales import Scales, inactive_scales, isotropic_scales, modular_scales
+from modnorm.geometry.scales import (
+    Scales,
+    frobenius_scales,
+    group_share_scales,
+    inactive_scales,
+    isotropic_scales,
+    masked_scales,
+    matrix_scales,
+    modular_scales,
+    natural_norm_scales,
+    rmsnorm_doubled_scales,
+    uncorrected_scales,
+)
 from modnorm.hints import one_of
 from modnorm.noise import PORTABLE
 from modnorm.spec import Masses, MethodSpec, TargetModules
@@ -42,7 +53,7 @@ class Method:
 
 def _modular(inputs: MethodInputs, masses: Masses) -> Scales:
     if inputs.checkpoint is None:
-        return controls.uncorrected_scales(inputs.layout, masses)
+        return uncorrected_scales(inputs.layout, masses)
     if inputs.sensitivities is None:
         raise InvalidInputError(
             "the method needs a sensitivity profile",
@@ -98,49 +109,43 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         ),
         "no_sensitivity": Method(
             "Ablation: base scales, no corrections (published as `recursive_modular_shell`).",
-            lambda inputs: controls.uncorrected_scales(inputs.layout, inputs.masses),
+            lambda inputs: uncorrected_scales(inputs.layout, inputs.masses),
         ),
         "rmsnorm_scale_correction": Method(
             "Ablation: base scales, doubled for the two norms of each layer.",
-            lambda inputs: controls.rmsnorm_doubled_scales(inputs.layout, inputs.masses),
+            lambda inputs: rmsnorm_doubled_scales(inputs.layout, inputs.masses),
         ),
         "no_recursive_scaling": Method(
             "Ablation, first reading: a group's mass in equal shares (published as "
             "`modular_shell`).",
-            lambda inputs: controls.group_share_scales(
-                inputs.layout, inputs.masses, published=False
-            ),
+            lambda inputs: group_share_scales(inputs.layout, inputs.masses, published=False),
         ),
         "no_recursive_scaling_published": Method(
             "Ablation, first reading with the published groups, which depend on words in tensor "
             "names.",
-            lambda inputs: controls.group_share_scales(
-                inputs.layout, inputs.masses, published=True
-            ),
+            lambda inputs: group_share_scales(inputs.layout, inputs.masses, published=True),
         ),
         "no_recursive_scaling_natural_norm": Method(
             "Ablation, second reading: natural norms alone (published as `natural_norm`).",
-            lambda inputs: controls.natural_norm_scales(inputs.layout),
+            lambda inputs: natural_norm_scales(inputs.layout),
         ),
         "frobenius": Method(
             "Control: the radius is the Frobenius norm of every tensor's perturbation.",
-            lambda inputs: controls.frobenius_scales(inputs.layout),
+            lambda inputs: frobenius_scales(inputs.layout),
         ),
         "attention_only": Method(
             "Control: the full method's scales, with only attention perturbed.",
-            lambda inputs: controls.masked_scales(_modular_norm(inputs), "attention"),
+            lambda inputs: masked_scales(_modular_norm(inputs), "attention"),
             needs_profile=True,
         ),
         "attention_only_published": Method(
             "Control: `attention_only` with the published mask, which keeps the norm behind it.",
-            lambda inputs: controls.masked_scales(
-                _modular_norm(inputs), "attention", published=True
-            ),
+            lambda inputs: masked_scales(_modular_norm(inputs), "attention", published=True),
             needs_profile=True,
         ),
         "mlp_only": Method(
             "Control: the full method's scales, with only the MLP perturbed.",
-            lambda inputs: controls.masked_scales(_modular_norm(inputs), "mlp"),
+            lambda inputs: masked_scales(_modular_norm(inputs), "mlp"),
             needs_profile=True,
         ),
         "base": Method("The unperturbed model.", lambda inputs: inactive_scales(inputs.layout)),
@@ -247,7 +252,7 @@ def _scales(
     if rank is None:
         return scales
     _check_low_rank(method)
-    return controls.matrix_scales(scales, target_modules)
+    return matrix_scales(scales, target_modules)
 
 
 def _method(name: str) -> Method:

@@ -9,7 +9,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from modnorm.checkpoint.config import positive
+from modnorm.checkpoint.checkpoint_files import positive
 from modnorm.checkpoint.pretrained import arithmetic_dtype, load_pretrained
 from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.reference import Checkpoint

@@ -1,9 +1,8 @@
 """Runs untrusted Python programs and judges them; see `docs/sandbox.md`."""
 
-from modnorm.sandbox.isolation import Guarantee, Isolation
+from modnorm.sandbox.isolation import Guarantee, Isolation, Runner, Sandbox
 from modnorm.sandbox.jail.jail_messages import Mechanism
 from modnorm.sandbox.program import Limits, Program, ProgramOutcome, Verdict
-from modnorm.sandbox.sandbox import Runner, Sandbox
 
 __all__ = [
     "Guarantee",

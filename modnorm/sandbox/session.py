@@ -35,7 +35,7 @@ from modnorm.sandbox.trusted_functions import MalformedValueError, decode
 _PROJECT = str(Path(__file__).resolve().parents[2])
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from modnorm.sandbox.jail.zygote import main; main(sys.argv[1])"
+    "from modnorm.sandbox.jail.warden import main; main(sys.argv[1])"
 )
 ENVIRONMENT = {
     "HOME": "/scratch",

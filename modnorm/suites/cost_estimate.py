@@ -24,7 +24,7 @@ from modnorm.spec import DataSpec, DistillationSpec, ExperimentSpec
 from modnorm.spec_checks import task_of
 from modnorm.suites.cells import Cell, calibrates, ensembles_of
 from modnorm.tasks.catalogue import find_split
-from modnorm.tasks.sources import is_dataset, open_source
+from modnorm.tasks.row_loading import is_dataset, open_source
 
 BANDWIDTH = {"H100": 3.35e12, "H200": 4.8e12}
 """Bytes a second that the memory of a known GPU delivers."""

@@ -20,9 +20,8 @@ from modnorm.errors import InvalidInputError, PreconditionError, UnavailableErro
 from modnorm.spec import DataSpec
 from modnorm.tasks.catalogue import Dataset, Part, find_split
 from modnorm.tasks.columns import rows_digest
-from modnorm.tasks.hub_dataset import read_dataset
 from modnorm.tasks.registry import get_task
-from modnorm.tasks.row_files import RawRow, find_file, read_file
+from modnorm.tasks.row_files import RawRow, find_file, read_dataset, read_file
 
 MANIFEST = "manifest.json"
 FOLDER = "a folder"

@@ -16,7 +16,7 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 from typing_extensions import override
 
-from modnorm.checkpoint.config import positive
+from modnorm.checkpoint.checkpoint_files import positive
 from modnorm.checkpoint.pretrained import arithmetic_dtype, load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint

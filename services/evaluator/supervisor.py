@@ -19,12 +19,12 @@ from modnorm.errors import EngineError
 from modnorm.services.common.server import RunningServer, no_services, port_of, start_server
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import SupervisorSettings, inherited_environment
-from modnorm.services.evaluator.mps import chosen_mps
 from modnorm.services.evaluator.placement import (
     ENGINES_UNDER_MPS,
     Place,
     address_of,
     chosen_devices,
+    chosen_mps,
     engines_per_gpu,
     environment_of,
     grouped,

@@ -11,8 +11,7 @@ from threading import Lock
 from typing_extensions import override
 
 from modnorm.calibration.profile import Profile
-from modnorm.checkpoint.checkpoint_files import metadata_digest, require_unchanged
-from modnorm.checkpoint.config import positive
+from modnorm.checkpoint.checkpoint_files import metadata_digest, positive, require_unchanged
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights

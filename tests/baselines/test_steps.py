@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.baselines.ledger import Ledger, Purpose
 from modnorm.baselines.updates import (
     DevelopmentResult,
     best_state,
@@ -24,6 +23,7 @@ from modnorm.baselines.updates import (
 )
 from modnorm.errors import PreconditionError
 from modnorm.perturbation.lineage import Lineage, Rounding, Step, as_float32
+from modnorm.search.budgets import Ledger, Purpose
 from tests.faults import error_at
 
 REWARDS = st.lists(st.floats(0, 2), min_size=1, max_size=30)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from modnorm.calibration.maps import PRE_NORM
-from modnorm.calibration.profile_schema import APPLICATION, METHOD
+from modnorm.calibration.profile import APPLICATION, METHOD
 from modnorm.checkpoint.reference import resolve_checkpoint
 from tests.random_models import random_model
 

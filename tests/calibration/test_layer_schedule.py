@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.calibration.profile_schema import (
+from modnorm.calibration.profile import (
     final_norm_seed,
     map_seed,
     require_every_layer,

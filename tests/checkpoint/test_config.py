@@ -1,6 +1,6 @@
 import pytest
 
-from modnorm.checkpoint.config import MAX_LAYERS, load_config, positive
+from modnorm.checkpoint.checkpoint_files import MAX_LAYERS, load_config, positive
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError

@@ -10,8 +10,7 @@ from modnorm.spec import DataSpec, parse_spec
 from modnorm.spec_checks import check_locally
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import rows_digest
-from modnorm.tasks.row_loading import load_rows
-from modnorm.tasks.sources import BUNDLED
+from modnorm.tasks.row_loading import BUNDLED, load_rows
 from modnorm.v1.experiment_pb2 import Provenance
 from tests.faults import error_at
 

@@ -3,8 +3,7 @@ import shutil
 
 import pytest
 
-from modnorm.calibration.profile import Profile
-from modnorm.calibration.profile_schema import METHOD
+from modnorm.calibration.profile import METHOD, Profile
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.resumption import check_inputs
 from modnorm.errors import ConflictError

@@ -17,7 +17,6 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import Drafts, Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.engines.transformers_engine import TransformersEngine
-from modnorm.engines.vllm.socket_folder import use_socket_folder
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import write_adapter
 from modnorm.perturbation.descriptor import Descriptor
@@ -38,7 +37,6 @@ DRAFTING = "vllm with drafts"
 ENGINES = ["transformers"]
 if find_spec("vllm"):
     os.environ.update(VLLM)
-    use_socket_folder()
     ENGINES = ["vllm", DRAFTING]
     if not torch.cuda.is_available():
         ENGINES.append("vllm as on a GPU")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from modnorm.baselines.updates import es_step
-from modnorm.checkpoint.config import positive
+from modnorm.checkpoint.checkpoint_files import positive
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint

@@ -3,13 +3,14 @@ from collections import Counter
 import pytest
 
 from modnorm.checkpoint.families import physical_layout
-from modnorm.geometry.controls import (
+from modnorm.geometry.scales import (
     group_share_scales,
     masked_scales,
+    masses_and_base_scales,
+    modular_scales,
     rmsnorm_doubled_scales,
     uncorrected_scales,
 )
-from modnorm.geometry.scales import masses_and_base_scales, modular_scales
 from modnorm.spec import Masses
 from tests.faults import error_at
 

@@ -186,7 +186,7 @@ def test_programs_run_during_a_measurement(sandbox, monkeypatch):
         return isolation
 
     isolation = sandbox.measure()
-    monkeypatch.setattr("modnorm.sandbox.sandbox.measure", measure)
+    monkeypatch.setattr("modnorm.sandbox.isolation.measure", measure)
     callers = [threading.Thread(target=sandbox.measure) for _ in range(4)]
     program = threading.Thread(target=sandbox.execute, args=(PROGRAM,))
     try:

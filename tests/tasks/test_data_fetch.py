@@ -10,7 +10,7 @@ from modnorm.errors import InvalidInputError, NotFoundError, UnavailableError
 from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.data_fetch import check, fetch
-from modnorm.tasks.hub_dataset import HubRows
+from modnorm.tasks.row_files import HubRows
 from modnorm.tasks.row_loading import load_data
 from modnorm.tasks.splits import Origin, open_split
 from tests.faults import error_at

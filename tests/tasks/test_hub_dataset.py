@@ -42,7 +42,7 @@ class Builder:
 @pytest.fixture
 def hub(monkeypatch):
     """Replace the hub: record requests, and answer or raise."""
-    monkeypatch.setattr("modnorm.tasks.hub_dataset._is_reachable", lambda: True)
+    monkeypatch.setattr("modnorm.tasks.row_files._is_reachable", lambda: True)
     calls = []
     rows = [{"question": f"What is {n}?", "answer": f"#### {n}"} for n in range(5)]
     answer = [Builder(rows, COMMIT)]
@@ -152,7 +152,7 @@ def test_an_unreachable_hub_is_not_retried(hub, monkeypatch, capfd):
 def test_a_copy_on_this_machine_is_read_without_the_hub(hub, monkeypatch):
     seen = []
     builder = hub[1][0]
-    monkeypatch.setattr("modnorm.tasks.hub_dataset._is_reachable", lambda: False)
+    monkeypatch.setattr("modnorm.tasks.row_files._is_reachable", lambda: False)
     monkeypatch.setattr(
         builder, "download_and_prepare", lambda: seen.append(constants.HF_HUB_OFFLINE)
     )

@@ -4,8 +4,7 @@ import pytest
 
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task, puzzles
-from modnorm.tasks.row_loading import load_rows
-from modnorm.tasks.sources import BUNDLED
+from modnorm.tasks.row_loading import BUNDLED, load_rows
 
 SETS = {"countdown-selection": 200, "countdown-development": 200, "countdown-heldout": 500}
 

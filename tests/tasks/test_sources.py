@@ -2,7 +2,7 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
-from modnorm.tasks.sources import bundled_names, open_source
+from modnorm.tasks.row_loading import bundled_names, open_source
 from tests.faults import error_at
 
 FIELD = "task.heldout"

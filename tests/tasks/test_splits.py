@@ -9,7 +9,7 @@ from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.catalogue import DATASETS
-from modnorm.tasks.hub_dataset import HubRows
+from modnorm.tasks.row_files import HubRows
 from modnorm.tasks.row_loading import load_data, load_rows
 from modnorm.tasks.splits import Origin, open_split, shuffled
 from tests.faults import error_at

@@ -18,8 +18,7 @@ from modnorm.client.client import Client
 from modnorm.errors import ModnormError, UnavailableError
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import rows_digest
-from modnorm.tasks.row_loading import parse_question, read_raw_questions
-from modnorm.tasks.sources import BUNDLED
+from modnorm.tasks.row_loading import BUNDLED, parse_question, read_raw_questions
 from verification.chaos.faults import INJECT, FaultContext
 from verification.chaos.lab import Lab
 from verification.chaos.outcome import (

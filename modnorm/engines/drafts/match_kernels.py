@@ -4,8 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from modnorm.engines.drafts.answer_table import AnswerTable
-from modnorm.engines.drafts.matching import CONTEXT, NO_TOKEN, SUFFIX
+from modnorm.engines.drafts.matching import CONTEXT, NO_TOKEN, SUFFIX, AnswerTable
 
 _BLOCK = 256
 """Places that a program compares at once."""

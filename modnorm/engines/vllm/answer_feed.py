@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from modnorm.engines.drafts.answer_table import PromptRows
-from modnorm.engines.drafts.matching import CONTEXT
+from modnorm.engines.drafts.matching import CONTEXT, PromptRows
 from modnorm.engines.vllm.rank_group import RankGroup
 from modnorm.engines.vllm.speculator import row_of
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vllm.config import ModelConfig
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
-    from modnorm.engines.drafts.answer_table import AnswerTable
+    from modnorm.engines.drafts.matching import AnswerTable
     from modnorm.perturbation.lineage import Lineage
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from modnorm.engines.drafts.answer_table import AnswerTable, Tokens
-from modnorm.engines.drafts.matching import DraftRequest, Followed, propose
+from modnorm.engines.drafts.matching import AnswerTable, DraftRequest, Followed, Tokens, propose
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig

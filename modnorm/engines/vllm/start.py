@@ -42,7 +42,6 @@ from modnorm.engines.vllm.internals.register_entry import Stage
 from modnorm.engines.vllm.internals.worker_errors import worker_errors_raised
 from modnorm.engines.vllm.memory import EngineSizes, cpu_sizes, gpu_sizes
 from modnorm.engines.vllm.numerics import choose_numerics, require_offered
-from modnorm.engines.vllm.socket_folder import use_socket_folder
 from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, ModnormError
 
 WORKER = "modnorm.engines.vllm.rank_model.CandidateWorker"
@@ -87,7 +86,6 @@ def start_vllm(
     choose_numerics(settings.numerics)
     require_offered(settings.numerics)
     keep_plain_weights()
-    use_socket_folder()
     fix_queues()
     if settings.drafts is Drafts.POPULATION:
         install_speculator()

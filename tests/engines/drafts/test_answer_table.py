@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.engines.drafts.answer_table import AnswerTable
+from modnorm.engines.drafts.matching import AnswerTable
 
 SOURCES, TOKENS, PROMPTS = 3, 50, 4
 

@@ -6,11 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from modnorm.engines.vllm.internals import draft_verification
-from modnorm.engines.vllm.internals.draft_verification import (
-    DRAFT_VERIFICATION,
-    verify_in_one_warp,
-)
+from modnorm.engines.vllm.internals import drafting
+from modnorm.engines.vllm.internals.drafting import DRAFT_VERIFICATION, verify_in_one_warp
 
 
 class Kernel:
@@ -24,7 +21,7 @@ class Kernel:
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Stand for the module of vLLM."""
     module = ModuleType("rejection_sampler_utils")
-    monkeypatch.setitem(sys.modules, draft_verification._MODULE, module)
+    monkeypatch.setitem(sys.modules, drafting._MODULE, module)
     return module
 
 

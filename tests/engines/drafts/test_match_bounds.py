@@ -13,8 +13,8 @@ pytest.importorskip("triton", reason="no Triton for this platform")
 
 from triton.runtime import interpreter
 
-from modnorm.engines.drafts.answer_table import AnswerTable
 from modnorm.engines.drafts.match_kernels import MatchKernels
+from modnorm.engines.drafts.matching import AnswerTable
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="only the interpreter shows addresses"

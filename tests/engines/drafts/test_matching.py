@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modnorm.engines.drafts.answer_table import AnswerTable
 from modnorm.engines.drafts.matching import (
     CONTEXT,
     NO_TOKEN,
     SUFFIX,
+    AnswerTable,
     DraftRequest,
     Followed,
     propose,

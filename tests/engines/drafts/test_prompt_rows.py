@@ -1,6 +1,6 @@
 """Rows of prompts."""
 
-from modnorm.engines.drafts.answer_table import PromptRows
+from modnorm.engines.drafts.matching import PromptRows
 
 
 def test_a_prompt_keeps_its_row_until_others_need_it() -> None:

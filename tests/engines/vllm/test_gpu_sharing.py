@@ -22,8 +22,7 @@ pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
 
-from modnorm.services.evaluator.mps import Mps, chosen_mps
-from modnorm.services.evaluator.placement import Place, environment_of
+from modnorm.services.evaluator.placement import Mps, Place, chosen_mps, environment_of
 
 if TYPE_CHECKING:
     from modnorm.services.common.settings import SupervisorSettings

@@ -11,7 +11,14 @@ import pytest
 import torch
 
 from modnorm.errors import UnavailableError
-from modnorm.services.evaluator.mps import CONTROL, LOGS, PIPES, chosen_mps, running_mps, start_mps
+from modnorm.services.evaluator.placement import (
+    CONTROL,
+    LOGS,
+    PIPES,
+    chosen_mps,
+    running_mps,
+    start_mps,
+)
 from tests.faults import error_at
 
 DAEMON = """#!/bin/sh

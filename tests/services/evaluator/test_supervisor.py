@@ -16,7 +16,7 @@ from modnorm.errors import EngineError, ModnormError
 from modnorm.services.common.healthcheck import check
 from modnorm.services.common.settings import SupervisorSettings
 from modnorm.services.evaluator import aggregator_client, supervisor, worker
-from modnorm.services.evaluator.mps import CONTROL
+from modnorm.services.evaluator.placement import CONTROL
 from modnorm.services.evaluator.supervisor import COMMAND, Supervisor
 from modnorm.services.evaluator.worker_process import MAKES_ROOM
 from verification.labs.waiting import HANG_SECONDS, wait_until

@@ -9,19 +9,19 @@ switches asynchronous scheduling off.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.config import VllmConfig
 from vllm.platforms import current_platform
 
-from modnorm.engines.vllm.internals.draft_verification import verify_in_one_warp
 from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage, resolve
 from modnorm.engines.vllm.speculator import PopulationProposer, PopulationSpeculator
 
 if TYPE_CHECKING:
-    from modnorm.engines.drafts.answer_table import AnswerTable
+    from modnorm.engines.drafts.matching import AnswerTable
 
 Schedule = tuple[tuple[int, int, int], ...]
 """First and last number of sequences of a step, and the draft tokens of each of them."""
@@ -220,4 +220,51 @@ DRAFTER = RegisterEntry(
     removable_when="vLLM passes the sequences to speculators",
     self_test=_has_drafter,
     applies=_has_drafts,
+)
+
+
+_MODULE = "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils"
+_KERNEL = "_insert_resampled_kernel"
+
+
+class OneWarp:
+    """A Triton kernel whose programs have one warp."""
+
+    def __init__(self, kernel: Any) -> None:  # noqa: ANN401 - Triton is untyped
+        self._kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
+        """Return the launcher of a grid of programs."""
+        return partial(self._kernel[grid], num_warps=1)
+
+
+def verify_in_one_warp() -> None:
+    """Let vLLM launch the kernel with one warp, in this process."""
+    try:
+        kernel = resolve(f"{_MODULE}:{_KERNEL}")
+    except (ImportError, AttributeError):
+        return
+    if not isinstance(kernel, OneWarp):
+        setattr(sys.modules[_MODULE], _KERNEL, OneWarp(kernel))
+
+
+def _has_speculator(worker: Any) -> bool:  # noqa: ANN401 - vLLM's worker
+    return getattr(worker.model_runner, "speculator", None) is not None
+
+
+def _has_one_warp(_: object) -> bool:
+    """The kernel is launched with one warp."""
+    return isinstance(resolve(f"{_MODULE}:{_KERNEL}"), OneWarp)
+
+
+DRAFT_VERIFICATION = RegisterEntry(
+    name="draft_verification",
+    purpose="Launches a kernel with one warp, because several race for the number of tokens.",
+    stage=Stage.WORKER,
+    vllm_names=(f"{_MODULE}:{_KERNEL}",),
+    versions="0.26 on a GPU",
+    otherwise="use drafts: none",
+    removable_when="vLLM launches the kernel with one warp",
+    self_test=_has_one_warp,
+    applies=_has_speculator,
 )

@@ -6,8 +6,7 @@
 import logging
 from collections.abc import Collection, Sequence
 
-from modnorm.engines.vllm.internals.draft_verification import DRAFT_VERIFICATION
-from modnorm.engines.vllm.internals.drafting import DRAFT_METHOD, DRAFTER
+from modnorm.engines.vllm.internals.drafting import DRAFT_METHOD, DRAFT_VERIFICATION, DRAFTER
 from modnorm.engines.vllm.internals.in_flight_steps import IN_FLIGHT_STEPS
 from modnorm.engines.vllm.internals.interfaces import INTERFACES
 from modnorm.engines.vllm.internals.layers import LAYERS, LINEAR_WEIGHTS
