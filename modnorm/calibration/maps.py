@@ -175,7 +175,15 @@ def capture(
     def record(
         module: nn.Module, positional: tuple[object, ...], named: dict[str, object]
     ) -> None:
-        calls[module] = _call(positional, named)
+        hidden = positional[0] if positional else named["hidden_states"]
+        if not isinstance(hidden, torch.Tensor):
+            raise TypeError(f"a module was called with {type(hidden).__name__}, not an activation")
+        options = {
+            name: value
+            for name, value in named.items()
+            if name != "hidden_states" and name not in _CACHES
+        }
+        calls[module] = ModuleCall(hidden.detach(), options)
 
     hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in watched]
     try:
@@ -185,18 +193,6 @@ def capture(
         for hook in hooks:
             hook.remove()
     return [calls[module] for module in watched]
-
-
-def _call(positional: tuple[object, ...], named: Mapping[str, object]) -> ModuleCall:
-    hidden = positional[0] if positional else named["hidden_states"]
-    if not isinstance(hidden, torch.Tensor):
-        raise TypeError(f"a module was called with {type(hidden).__name__}, not an activation")
-    options = {
-        name: value
-        for name, value in named.items()
-        if name != "hidden_states" and name not in _CACHES
-    }
-    return ModuleCall(hidden.detach(), options)
 
 
 def _attention(module: nn.Module, options: Mapping[str, object]) -> FunctionalMap:

@@ -53,7 +53,13 @@ def write_checkpoint(
     """Write weights and copy all other files of the original checkpoint."""
     dtype = next(iter(tensors.values())).dtype
     with atomic_directory(directory) as draft:
-        _copy_files(stored.directory, draft)
+        weights = weight_files(stored.directory)
+        files = [*stored.directory.iterdir(), *(stored.directory / _TEMPLATES).glob("*")]
+        for path in sorted(files):
+            if path.is_file() and path.name not in weights and not path.name.endswith(_WEIGHTS):
+                copy = draft / path.relative_to(stored.directory)
+                copy.parent.mkdir(exist_ok=True)
+                shutil.copyfile(path, copy)
         content = load_config(draft / _CONFIG)
         changed = _with_dtype(content, str(dtype).removeprefix("torch."))
         if changed != content:
@@ -131,16 +137,6 @@ def _parts(
         for part, piece in zip(tensor.parts, pieces, strict=True):
             parts[stored.stored_name(part.name)] = piece.clone()
     return parts
-
-
-def _copy_files(source: Path, target: Path) -> None:
-    weights = weight_files(source)
-    files = [*source.iterdir(), *(source / _TEMPLATES).glob("*")]
-    for path in sorted(files):
-        if path.is_file() and path.name not in weights and not path.name.endswith(_WEIGHTS):
-            copy = target / path.relative_to(source)
-            copy.parent.mkdir(exist_ok=True)
-            shutil.copyfile(path, copy)
 
 
 def cast_checkpoint(checkpoint: Checkpoint, dtype: torch.dtype, directory: Path) -> str:

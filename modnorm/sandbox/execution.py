@@ -88,7 +88,15 @@ class _Judge:
             case FunctionCall():
                 return self._apply(expression, scope)
             case ComparisonChain():
-                return self._compare(expression, scope)
+                left = self._value(expression.operands[0], scope)
+                for operator, operand in zip(
+                    expression.operators, expression.operands[1:], strict=True
+                ):
+                    right = self._value(operand, scope)
+                    if not operator(left, right):
+                        return False
+                    left = right
+                return True
             case Aggregation(function=function, element=element, loops=loops):
                 return function(self._elements(element, loops, scope))
         return self.truth(expression, scope)
@@ -98,15 +106,6 @@ class _Judge:
         values = [bounded(self._value(argument, scope)) for argument in call.arguments]
         named = {name: bounded(self._value(value, scope)) for name, value in call.keywords}
         return call.function(*values, **named)
-
-    def _compare(self, comparison: ComparisonChain, scope: _Scope) -> bool:
-        left = self._value(comparison.operands[0], scope)
-        for operator, operand in zip(comparison.operators, comparison.operands[1:], strict=True):
-            right = self._value(operand, scope)
-            if not operator(left, right):
-                return False
-            left = right
-        return True
 
     def _elements(
         self, element: Expression, loops: Sequence[Loop], scope: _Scope

@@ -200,7 +200,16 @@ class _Planner:
             pass
         match node:
             case ast.Compare():
-                return self._comparison_chain(node)
+                operands = [
+                    self._expression(operand) for operand in (node.left, *node.comparators)
+                ]
+                for left, right in pairwise(operands):
+                    constant = has_constant(left) or has_constant(right)
+                    if not constant and program_functions(left) != program_functions(right):
+                        raise _NotJudgeableError(type(node).__name__)
+                return ComparisonChain(
+                    operands, [constants.COMPARISONS[type(symbol)] for symbol in node.ops]
+                )
             case ast.BinOp() | ast.UnaryOp():
                 return self._operated(node)
             case ast.ListComp():
@@ -269,16 +278,6 @@ class _Planner:
             return self._aggregation(function, elements, decides=decides)
         whole = self._aggregation(list, elements, decides=decides)
         return FunctionCall(function, [whole], numeric=False)
-
-    def _comparison_chain(self, node: ast.Compare) -> ComparisonChain:
-        operands = [self._expression(operand) for operand in (node.left, *node.comparators)]
-        for left, right in pairwise(operands):
-            constant = has_constant(left) or has_constant(right)
-            if not constant and program_functions(left) != program_functions(right):
-                raise _NotJudgeableError(type(node).__name__)
-        return ComparisonChain(
-            operands, [constants.COMPARISONS[type(symbol)] for symbol in node.ops]
-        )
 
     def _function_call(
         self,

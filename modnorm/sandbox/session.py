@@ -79,7 +79,16 @@ class ZygoteClient:
         empty.mkdir(mode=0o755)
         self._requests, theirs = _socket_pair(socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = _start(theirs)
+            command = [sys.executable, "-s", "-S", "-P", "-c", _BOOT, _PROJECT]
+            self._process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                env=ENVIRONMENT,
+                cwd="/",
+                start_new_session=True,
+                umask=0o022,
+            )
         policy = JailPolicy(sorted(mechanisms), _readable(), str(empty))
         try:
             self.status = self._receive_status(policy)
@@ -132,20 +141,6 @@ class ZygoteClient:
         self._process.kill()
         self._process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _start(requests: socket.socket) -> subprocess.Popen[bytes]:
-    """Start the bare interpreter: -I without -E, because PYTHONHASHSEED must apply."""
-    command = [sys.executable, "-s", "-S", "-P", "-c", _BOOT, _PROJECT]
-    return subprocess.Popen(
-        command,
-        stdin=requests.fileno(),
-        stdout=subprocess.DEVNULL,
-        env=ENVIRONMENT,
-        cwd="/",
-        start_new_session=True,
-        umask=0o022,
-    )
 
 
 def tasks_of_user() -> int:

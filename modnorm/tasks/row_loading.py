@@ -189,7 +189,15 @@ def load_data(
     for place, raw in islice(opened.rows, spec.offset, stop):
         places.append(place)
         rows.append(parse_row(task, raw, f"{spec.source}, {place}", field=field))
-    _check_count(rows, spec, field)
+    if not rows:
+        passed = f" after the first {spec.offset}" if spec.offset else ""
+        raise InvalidInputError(f"{spec.source} has no rows{passed}", field=field)
+    if spec.limit is not None and len(rows) < spec.limit:
+        raise InvalidInputError(
+            f"{spec.source} has {len(rows)} rows after the first {spec.offset}, below the limit",
+            field=f"{field}.limit",
+            remedy=f"at most {len(rows)}",
+        )
     return LoadedRows(tuple(rows), opened.revision, tuple(places))
 
 
@@ -227,18 +235,6 @@ def _placed(error: InvalidInputError, columns: Raw, place: str, field: str) -> I
         field=field,
         remedy=error.remedy or there,
     )
-
-
-def _check_count(rows: Sequence[object], spec: DataSpec, field: str) -> None:
-    if not rows:
-        passed = f" after the first {spec.offset}" if spec.offset else ""
-        raise InvalidInputError(f"{spec.source} has no rows{passed}", field=field)
-    if spec.limit is not None and len(rows) < spec.limit:
-        raise InvalidInputError(
-            f"{spec.source} has {len(rows)} rows after the first {spec.offset}, below the limit",
-            field=f"{field}.limit",
-            remedy=f"at most {len(rows)}",
-        )
 
 
 FIELD = "input"

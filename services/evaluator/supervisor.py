@@ -126,17 +126,19 @@ class Supervisor:
     def _make_workers(self, first: int, device: str, engines: int) -> Sequence[WorkerProcess]:
         """Return new workers of a device, numbered from `first`."""
         places = [Place(first + slot, device, slot, engines) for slot in range(engines)]
-        return [self._worker(place) for place in places]
-
-    def _worker(self, place: Place) -> WorkerProcess:
-        return WorkerProcess(
-            f"{place.device}.{place.slot}" if place.device else "cpu",
-            self._command,
-            environment_of(place, self._settings, self._inherited, self._folder),
-            address=address_of(place, self._folder),
-            grace=self._grace,
-            most_failures=self._most_failures,
-        )
+        return [
+            (
+                WorkerProcess(
+                    f"{place.device}.{place.slot}" if place.device else "cpu",
+                    self._command,
+                    environment_of(place, self._settings, self._inherited, self._folder),
+                    address=address_of(place, self._folder),
+                    grace=self._grace,
+                    most_failures=self._most_failures,
+                )
+            )
+            for place in places
+        ]
 
     async def _report_health(self, server: RunningServer) -> None:
         while True:

@@ -142,7 +142,14 @@ class _Statistic:
         programs = [-(-count // sizes.statistic_lines) for count, _ in lines]
         self._tiles, first = assign_programs(programs, device)
         rows = [
-            (count, width, one.numel, begin, one.index, _blocks(width))
+            (
+                count,
+                width,
+                one.numel,
+                begin,
+                one.index,
+                (covering(width) if width % LANES else width // LANES),
+            )
             for one, (count, width), begin in zip(tensors, lines, first, strict=True)
         ]
         self._tables = torch.tensor(rows, dtype=torch.int64, device=device)
@@ -181,10 +188,6 @@ class _Statistic:
             return one.shape[0], one.shape[1]
         width = self._sizes.statistic_blocks * LANES
         return -(-one.numel // width), width
-
-
-def _blocks(width: int) -> int:
-    return covering(width) if width % LANES else width // LANES
 
 
 class _Matrices:

@@ -105,17 +105,13 @@ def enter_namespaces(policy: JailPolicy) -> None:
         Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
-    _build_root(policy)
-    kernel.enter_root(policy.empty_directory)
-    kernel.make_read_only("/", recursive=False)
-
-
-def _build_root(policy: JailPolicy) -> None:
     root = Path(policy.empty_directory)
     kernel.mount("tmpfs", str(root), "tmpfs", kernel.MS_NOSUID, "size=1m,nr_inodes=512,mode=0755")
     for path in (*policy.readable, *DEVICES):
         _show(path, root)
     (root / SCRATCH[1:]).mkdir()
+    kernel.enter_root(policy.empty_directory)
+    kernel.make_read_only("/", recursive=False)
 
 
 def _show(path: str, root: Path) -> None:

@@ -68,12 +68,6 @@ def _read(channel: int, size: int) -> bytes:
     return data
 
 
-def _write(channel: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(channel, view) :]
-
-
 def _describe(error: BaseException) -> str:
     try:
         text = str(error)
@@ -114,4 +108,6 @@ def serve(channel: int = CHANNEL) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        _write(channel, _HEADER.pack(len(reply)) + reply)
+        view = memoryview(_HEADER.pack(len(reply)) + reply)
+        while view:
+            view = view[os.write(channel, view) :]

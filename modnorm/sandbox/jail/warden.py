@@ -73,22 +73,6 @@ def supervise(jail: Jail, bounds: ProgramBounds, control: socket.socket, channel
     uid = confinement.own_uid() if Mechanism.OWN_UID in jail.mechanisms else os.geteuid()
     if Mechanism.NAMESPACES in jail.mechanisms:
         confinement.enter_program_namespaces(bounds, uid)
-    watch = _start(jail, bounds, uid, channel)
-    os.close(channel)
-    end = _await_ready(watch, control) or _await_end(watch, control, bounds)
-    for kill in (os.kill, os.killpg):
-        with contextlib.suppress(ProcessLookupError):
-            kill(watch.pid, signal.SIGKILL)
-    _, status, usage = os.wait4(watch.pid, 0)
-    _drain(watch)
-    if end is not EndReason.SETUP and watch.printed.count > bounds.output_bytes:
-        end = EndReason.OUTPUT
-    report = _report(end, status, usage.ru_utime + usage.ru_stime, watch.printed)
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        control.send(pack(report))
-
-
-def _start(jail: Jail, bounds: ProgramBounds, uid: int, channel: int) -> _Watch:
     output_read, output_write = os.pipe()
     ready_read, ready_write = os.pipe()
     pid = os.fork()
@@ -98,7 +82,22 @@ def _start(jail: Jail, bounds: ProgramBounds, uid: int, channel: int) -> _Watch:
         _become_program(jail, bounds, uid, (channel, output_write, ready_write))
     os.close(output_write)
     os.close(ready_write)
-    return _Watch(pid, output_read, ready_read)
+    watch = _Watch(pid, output_read, ready_read)
+    os.close(channel)
+    end = _await_ready(watch, control) or _await_end(watch, control, bounds)
+    for kill in (os.kill, os.killpg):
+        with contextlib.suppress(ProcessLookupError):
+            kill(watch.pid, signal.SIGKILL)
+    _, status, usage = os.wait4(watch.pid, 0)
+    os.set_blocking(watch.output, False)
+    with contextlib.suppress(BlockingIOError):
+        while data := os.read(watch.output, 65536):
+            watch.printed.add(data)
+    if end is not EndReason.SETUP and watch.printed.count > bounds.output_bytes:
+        end = EndReason.OUTPUT
+    report = _report(end, status, usage.ru_utime + usage.ru_stime, watch.printed)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        control.send(pack(report))
 
 
 def _become_program(
@@ -175,13 +174,6 @@ def _await_end(watch: _Watch, control: socket.socket, bounds: ProgramBounds) -> 
         if control.fileno() in ready:
             return EndReason.DISMISSED
     return EndReason.WALL
-
-
-def _drain(watch: _Watch) -> None:
-    os.set_blocking(watch.output, False)
-    with contextlib.suppress(BlockingIOError):
-        while data := os.read(watch.output, 65536):
-            watch.printed.add(data)
 
 
 def _report(end: EndReason, status: int, cpu_seconds: float, printed: _Printed) -> WardenReport:
@@ -274,11 +266,6 @@ def _confine_zygote(policy: JailPolicy) -> ZygoteStatus:
     return ZygoteStatus(achieved, refusals, confinement.abi())
 
 
-def _idle_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    return pages * resource.getpagesize() + 64 * 2**20
-
-
 def _fork_warden(jail: Jail, requests: socket.socket, data: bytes, files: list[int]) -> None:
     zygote = os.getpid()
     if os.fork() != 0:
@@ -305,7 +292,8 @@ def main(project: str) -> None:
     sys.path.remove(project)
     requests = socket.socket(fileno=0)
     policy = JailPolicy(**json.loads(requests.recv(65536)))
-    idle_bytes = _idle_bytes()
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    idle_bytes = pages * resource.getpagesize() + 64 * 2**20
     status = _confine_zygote(policy)
     requests.send(pack(status))
     jail = Jail(policy, frozenset(Mechanism(name) for name in status.mechanisms), idle_bytes)

@@ -70,20 +70,24 @@ def as_table(kind: Kind) -> str:
     """Return the entries of a kind as a table in Markdown."""
     last = "remedy" if kind is Kind.REQUIRED else "fallback"
     heads = ("name", "purpose", "names in vLLM", "self-test", "versions", last, "removable when")
-    rows = [_row(entry) for entry in REGISTER if entry.kind is kind]
+    rows = [
+        (
+            (
+                f"`{entry.name}`",
+                entry.purpose.removesuffix("."),
+                ", ".join(
+                    " or ".join(map(_short, names.split(" | "))) for names in entry.vllm_names
+                ),
+                (entry.self_test.__doc__ or "").strip().removesuffix("."),
+                entry.versions,
+                entry.otherwise,
+                entry.removable_when,
+            )
+        )
+        for entry in REGISTER
+        if entry.kind is kind
+    ]
     return "\n".join("| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows))
-
-
-def _row(entry: RegisterEntry) -> tuple[str, ...]:
-    return (
-        f"`{entry.name}`",
-        entry.purpose.removesuffix("."),
-        ", ".join(" or ".join(map(_short, names.split(" | "))) for names in entry.vllm_names),
-        (entry.self_test.__doc__ or "").strip().removesuffix("."),
-        entry.versions,
-        entry.otherwise,
-        entry.removable_when,
-    )
 
 
 def _short(name: str) -> str:
