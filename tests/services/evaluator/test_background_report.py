@@ -97,21 +97,6 @@ def test_the_next_candidate_begins_before_the_answers_of_the_last_are_judged(
     assert stage.noted.index("candidate 2") < stage.noted.index("judged a")
 
 
-def test_both_leases_are_kept_alive(stage: Stage, aggregator, add_job: AddJob) -> None:
-    def wait() -> None:
-        aggregator.heartbeats.clear()
-        while {beat.lease.job_id for beat in aggregator.heartbeats} != {"a", "b"}:
-            threading.Event().wait(0.01)
-        stage.judge.set()
-
-    stage.on_second = wait
-    for job_id in "ab":
-        add_job(job_id)
-        begin_job(stage.runner, job_id)
-    stage.runner.close()
-    assert set(aggregator.reports) == {"a", "b"}
-
-
 def test_a_background_failure_is_reported_for_its_job_and_keeps_the_engine(
     stage: Stage, aggregator, add_job: AddJob
 ) -> None:
@@ -164,15 +149,6 @@ def test_a_background_job_is_released_at_the_end_of_the_grace_period(
     stage.runner._background.wait()
     assert not aggregator.reports
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
-
-
-def test_a_cancelled_background_job_is_dropped(stage: Stage, aggregator, add_job: AddJob) -> None:
-    add_job("a")
-    begin_job(stage.runner, "a")
-    aggregator.cancel = True
-    stage.runner._background.wait()
-    assert not aggregator.reports
-    assert not aggregator.failures
 
 
 def test_a_worker_that_does_not_stop_releases_both_jobs(

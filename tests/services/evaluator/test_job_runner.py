@@ -80,11 +80,6 @@ def test_a_job_is_reported_as_the_library_scores_it(
     assert not aggregator.failures
 
 
-def test_nothing_to_do(runner: JobRunner, aggregator) -> None:
-    run_job(runner, "gone")
-    assert aggregator.calls == {"ClaimJob": 1}
-
-
 def test_rows_and_model_are_kept_between_jobs(
     runner: JobRunner, aggregator, add_job: AddJob
 ) -> None:
@@ -120,15 +115,6 @@ def test_a_failed_job_gives_no_score_and_does_not_end_the_worker(
     add_job("good")
     run_job(runner, "good")
     assert set(aggregator.reports) == {"good"}
-
-
-def test_a_missing_model_is_an_infrastructure_failure(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
-    add_job().model.name = "/nowhere"
-    aggregator.jobs["a"].model.name = "/nowhere"
-    run_job(runner, "a")
-    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
 
 
 @pytest.mark.parametrize(
@@ -177,14 +163,6 @@ def test_rows_with_a_wrong_digest_are_refused(
     assert not aggregator.reports
 
 
-def test_heartbeats_carry_progress(runner: JobRunner, aggregator, add_job: AddJob) -> None:
-    add_job(max_tokens=400)
-    run_job(runner, "a")
-    assert {beat.lease.token for beat in aggregator.heartbeats} == {7}
-    done = [beat.answers_done for beat in aggregator.heartbeats]
-    assert done == sorted(done)
-
-
 def test_a_cancelled_job_is_dropped(runner: JobRunner, aggregator, add_job: AddJob) -> None:
     aggregator.cancel = True
     add_job(max_tokens=1500, radius=0.1)
@@ -229,17 +207,6 @@ def test_a_grace_period_lets_the_job_finish_and_be_reported(
     run_job(runner, "a")
     assert set(aggregator.reports) == {"a"}
     assert not aggregator.failures
-
-
-@pytest.mark.parametrize("shutdown", [Shutdown(grace=60.0)])
-def test_a_failure_is_reported_within_the_grace_period(
-    runner: JobRunner, aggregator, add_job: AddJob, shutdown: Shutdown
-) -> None:
-    aggregator.errors["FailJob"] = [UnavailableError("stopping too")] * 6
-    add_job("bad", engine="abacus")
-    shutdown.request()
-    run_job(runner, "bad")
-    assert set(aggregator.failures) == {"bad"}
 
 
 def test_an_aggregator_that_is_down_is_waited_for(

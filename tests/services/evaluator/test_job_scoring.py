@@ -7,18 +7,10 @@ from typing import cast
 import pytest
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines import (
-    Completion,
-    Drafts,
-    Engine,
-    EngineSettings,
-    GenerationLimits,
-    load_engine,
-)
+from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.errors import DoesNotFitError, PreconditionError
-from modnorm.services.evaluator.artifact_cache import KEPT
 from modnorm.services.evaluator.job_runner import JobRunner
-from modnorm.services.evaluator.model_cache import Loading, Prompts, engine_settings
+from modnorm.services.evaluator.model_cache import Loading, Prompts
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
 from tests.services.evaluator.run_job import run_job
@@ -54,12 +46,6 @@ def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
             worker_process=False,
         ),
     ]
-
-
-@pytest.mark.parametrize("share", [0.9, 0.3])
-def test_an_engine_drafts_whether_it_shares_its_gpu_or_not(share: float) -> None:
-    job = messages.Job(engine=common_pb2.EngineSpec(name="vllm", drafts="population"))
-    assert engine_settings(job, share).drafts is Drafts.POPULATION
 
 
 def test_numerics_that_no_worker_here_offers_end_the_experiment_with_a_reason(
@@ -139,16 +125,3 @@ def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
     assert faulty[1] == first[1]
     assert faulty[0] != first[0]
     assert aggregator.reports["d"].answers == aggregator.reports["a"].answers
-
-
-def test_an_engine_that_stays_for_many_experiments_keeps_few_replays(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
-    for number in range(1, KEPT + 3):
-        add_job(str(number))
-        aggregator.jobs[str(number)].max_tokens = number
-        run_job(runner, str(number))
-    assert len(aggregator.reports) == KEPT + 2
-    loaded = runner.scorer.models._loaded
-    assert loaded is not None
-    assert len(loaded._replays) == KEPT

@@ -10,7 +10,7 @@ import pytest
 from structlog.contextvars import get_contextvars
 
 from modnorm.engines.settings import STAGE
-from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
+from modnorm.errors import CancelledError, ModnormError, UnavailableError
 from modnorm.services.common.logging import naming
 from modnorm.services.evaluator.lease import CandidateLease, Heartbeats, longest_silence
 from modnorm.services.evaluator.shutdown import LOAD_FACTOR
@@ -24,25 +24,6 @@ def job(seconds: float = 30.0, job_id: str = "a") -> messages.Job:
 
 def until(condition: Callable[[], bool]) -> None:
     wait_until(condition, "the evaluator's next step", pause=0.01)
-
-
-def wait_until_refused(held: CandidateLease) -> None:
-    deadline = time.monotonic() + HANG_SECONDS
-    while time.monotonic() < deadline:
-        held.progress(1)
-        time.sleep(0.01)
-
-
-def test_heartbeats_are_a_third_of_a_short_lease_apart(client, shutdown, aggregator) -> None:
-    with CandidateLease(Heartbeats(client, 100.0), job(seconds=0.3), shutdown) as held:
-        held.total = 9
-        held.progress(4)
-        began, seconds = time.monotonic(), 0.0
-        while len(aggregator.heartbeats) < 3 and seconds < HANG_SECONDS:
-            time.sleep(0.01)
-            seconds = time.monotonic() - began
-    assert 0.2 < seconds < HANG_SECONDS
-    assert aggregator.heartbeats[-1].answers_done == 4
 
 
 def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggregator) -> None:
@@ -60,25 +41,6 @@ def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggre
             STAGE.enter(stage)
             wait_until(partial(has_told, done), "the heartbeat with the stage")
     assert told() == ["loading", "compiling", ""]
-
-
-def test_a_response_may_cancel_the_job(client, shutdown, aggregator) -> None:
-    aggregator.cancel = True
-    with (
-        pytest.raises(CancelledError),
-        CandidateLease(Heartbeats(client, 0.02), job(), shutdown) as held,
-    ):
-        wait_until_refused(held)
-
-
-def test_a_lost_lease_stops_the_work(client, shutdown, aggregator) -> None:
-    aggregator.errors["Heartbeat"] = [StaleLeaseError("lost")]
-    with (
-        pytest.raises(StaleLeaseError),
-        CandidateLease(Heartbeats(client, 0.02), job(), shutdown) as held,
-    ):
-        wait_until_refused(held)
-    assert aggregator.calls["Heartbeat"] == 1
 
 
 @pytest.mark.parametrize(
@@ -139,21 +101,6 @@ def test_a_begin_is_reported_at_once(client, shutdown, aggregator) -> None:
         held.begins()
         until(lambda: aggregator.heartbeats)
         assert [beat.waits for beat in aggregator.heartbeats] == [False]
-
-
-def test_a_defect_costs_no_lease(
-    client, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    send, defects = client.heartbeat, iter([ArithmeticError, KeyError])
-
-    def odd(calls: Sequence[messages.LeaseProgress]) -> object:
-        for defect in defects:
-            raise defect
-        return send(calls)
-
-    monkeypatch.setattr(client, "heartbeat", odd)
-    with CandidateLease(Heartbeats(client, 0.02), job(), shutdown):
-        until(lambda: aggregator.heartbeats)
 
 
 def test_a_removed_lease_is_not_extended(client, shutdown, aggregator) -> None:

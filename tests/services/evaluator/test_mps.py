@@ -64,12 +64,6 @@ def test_an_own_daemon_is_started_detected_and_ended(inherited, tmp_path):
     assert running_mps(client) is None
 
 
-def test_off_runs_no_program(inherited, tmp_path):
-    mine = start_mps(inherited, tmp_path)
-    assert chosen_mps("off", inherited | mine.changes, tmp_path) is None
-    mine.close()
-
-
 @pytest.mark.parametrize("script", [None, "exit 1", "exit 0"], ids=["absent", "fails", "mute"])
 def test_a_daemon_that_does_not_start_is_an_error(script, inherited, tmp_path):
     tool = tmp_path / "bin" / CONTROL

@@ -6,14 +6,6 @@ from verification.labs.waiting import HANG_SECONDS
 HOURS = 10_000.0
 
 
-def test_the_grace_period_begins_with_the_first_request() -> None:
-    shutdown = Shutdown(grace=HOURS)
-    assert not shutdown.requested.is_set()
-    shutdown.request()
-    assert shutdown.requested.is_set()
-    assert not shutdown.is_overdue
-
-
 def test_stop_now_ends_the_grace_period_and_its_sleeps() -> None:
     shutdown = Shutdown(grace=HOURS)
     shutdown.request()

@@ -15,7 +15,6 @@ import pytest
 from modnorm.errors import EngineError, ModnormError
 from modnorm.services.common.healthcheck import check
 from modnorm.services.common.settings import SupervisorSettings
-from modnorm.services.evaluator import aggregator_client, supervisor, worker
 from modnorm.services.evaluator.placement import CONTROL
 from modnorm.services.evaluator.supervisor import COMMAND, Supervisor
 from modnorm.services.evaluator.worker_process import MAKES_ROOM
@@ -211,15 +210,6 @@ def test_a_worker_ends_before_its_supervisor_with_its_own_exit_code(python_code)
         assert worker.wait(HANG_SECONDS) == MAKES_ROOM
 
 
-async def test_workers_are_told_that_they_are_supervised(tmp_path):
-    listener = (
-        "import os, sys; from pathlib import Path;"
-        "Path(sys.argv[1], os.environ['MODNORM_SUPERVISED']).touch(); sys.stdin.read()"
-    )
-    async with running((), (sys.executable, "-c", listener, str(tmp_path))):
-        await until(lambda: "true" in notes(tmp_path), "the worker's note")
-
-
 async def test_a_worker_that_does_not_stop_is_killed(tmp_path):
     deaf = (
         "import os, signal, sys, time; from pathlib import Path;"
@@ -247,11 +237,6 @@ async def test_a_second_signal_reaches_the_workers(tmp_path):
         supervisor.stop_now()
         await stopping
     assert "2" in notes(tmp_path)
-
-
-async def test_a_program_that_cannot_start_is_retried_until_the_stop(tmp_path):
-    async with running((), (str(tmp_path / "absent"),)) as supervisor:
-        assert not await asyncio.to_thread(serving(supervisor))
 
 
 async def test_a_worker_that_ends_again_and_again_is_given_up_on_request(tmp_path):
@@ -302,10 +287,6 @@ def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(tmp_path, monk
     with pytest.raises(ModnormError):
         asyncio.run(start())
     assert asked.read_text().split() == ["get_server_list", "quit"]
-
-
-def test_a_worker_is_not_killed_while_it_releases_its_job():
-    assert worker.JOIN_SECONDS + aggregator_client.LAST_SECONDS < supervisor.STOP_SECONDS
 
 
 def test_invalid_devices_end_the_supervisor_with_a_log_line(forks):

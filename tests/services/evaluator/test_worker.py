@@ -79,15 +79,6 @@ def test_a_lease_is_kept_while_a_model_may_still_load(
     assert all(kept)
 
 
-def test_a_bad_job_does_not_end_the_worker(worker: Worker, aggregator, add_job: AddJob) -> None:
-    add_job("bad", task="chess")
-    aggregator.wait_for("bad")
-    add_job("good")
-    aggregator.wait_for("good")
-    assert set(aggregator.reports) == {"good"}
-    assert worker.serving
-
-
 def test_an_idle_worker_asks_at_once_when_told_and_else_at_each_heartbeat_interval(
     settings: EvaluatorSettings, aggregator, add_job: AddJob
 ) -> None:
