@@ -95,17 +95,10 @@ def start_vllm(
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):
         defaults = engine_arguments(checkpoint, layout, dtype, settings)
         arguments = {**defaults, **overrides.arguments}
-        known = {argument.name for argument in fields(EngineArgs)}
-        if unknown := sorted(set(arguments) - known):
-            raise IncompatibleError(
-                f"this vLLM has no setting {unknown[0]}",
-                field="engine.name",
-                remedy="use a version of vLLM that this package was tested with",
-            )
+        _require_known(arguments)
         # `LLM` uses this context too: it raises the tokens of a step for batches of prompts.
         config = EngineArgs(**arguments).create_engine_config(UsageContext.LLM_CLASS)
-        for path, expected in REQUIRED_SETTINGS.items():
-            _require_setting(path, attrgetter(path)(config), expected)
+        _require_settings(config)
         _require_drafts(config, settings.drafts)
         used = check_stage(Stage.CONFIG, config, overrides.without)
         keep_compile_cache(config)
@@ -269,6 +262,22 @@ def _has_windows(checkpoint: Checkpoint) -> bool:
     """Whether some layers attend to the last tokens only; Qwen2 may name an unused window."""
     config = checkpoint.config
     return bool(config.get("sliding_window")) and config.get("use_sliding_window") is not False
+
+
+def _require_known(arguments: Mapping[str, object]) -> None:
+    known = {argument.name for argument in fields(EngineArgs)}
+    if unknown := sorted(set(arguments) - known):
+        raise IncompatibleError(
+            f"this vLLM has no setting {unknown[0]}",
+            field="engine.name",
+            remedy="use a version of vLLM that this package was tested with",
+        )
+
+
+def _require_settings(config: VllmConfig) -> None:
+    """Refuse settings that a plug-in or an environment variable has changed."""
+    for path, expected in REQUIRED_SETTINGS.items():
+        _require_setting(path, attrgetter(path)(config), expected)
 
 
 def _require_drafts(config: VllmConfig, drafts: Drafts) -> None:
