@@ -71,13 +71,7 @@ def prepare(
 ) -> Generator:
     """Return a generator prepared on a model; restore the model afterwards."""
     used = settings or PreparationSettings()
-    if not examples:
-        raise InvalidInputError("there are no examples", field="examples")
-    longest = max(len(one.prompt) + len(one.answer) for one in examples)
-    if longest > used.max_length:
-        raise InvalidInputError(
-            f"an example has {longest} tokens, more than {used.max_length}", field="examples"
-        )
+    _check(examples, used)
     on_gpu = model.device.type == "cuda"
     with torch.random.fork_rng([model.device] if on_gpu else []):
         torch.manual_seed(used.seed)  # dropout uses the process-wide generator
@@ -195,20 +189,20 @@ class _Preparation:
 
     def _loss(self, batch: Sequence[Example], weights: Weights) -> torch.Tensor:
         """Return the mean cross-entropy of the answers' tokens."""
-        longest = max(len(one.prompt) + len(one.answer) for one in batch)
-        ids = torch.zeros((len(batch), longest), dtype=torch.int64)
-        mask = torch.zeros_like(ids)
-        labels = torch.full_like(ids, _IGNORED)
-        for row, one in enumerate(batch):
-            start, end = len(one.prompt), len(one.prompt) + len(one.answer)
-            ids[row, :end] = torch.tensor(one.prompt + one.answer)
-            mask[row, :end] = 1
-            labels[row, start:end] = torch.tensor(one.answer)
-        moved = {"input_ids": ids, "attention_mask": mask, "labels": labels}
-        inputs = {name: value.to(self._model.device) for name, value in moved.items()}
+        inputs = _padded(batch, self._model.device)
         output = functional_call(self._model, dict(weights), kwargs=inputs, tie_weights=True)
         loss: torch.Tensor = output.loss
         return loss
+
+
+def _check(examples: Sequence[Example], settings: PreparationSettings) -> None:
+    if not examples:
+        raise InvalidInputError("there are no examples", field="examples")
+    longest = max(len(one.prompt) + len(one.answer) for one in examples)
+    if longest > settings.max_length:
+        raise InvalidInputError(
+            f"an example has {longest} tokens, more than {settings.max_length}", field="examples"
+        )
 
 
 def _batches(
@@ -219,3 +213,18 @@ def _batches(
     order = torch.randperm(len(examples), generator=random).tolist()
     for start in range(0, len(order), settings.batch):
         yield [examples[index] for index in order[start : start + settings.batch]]
+
+
+def _padded(batch: Sequence[Example], device: torch.device) -> dict[str, torch.Tensor]:
+    """Return token ids, mask and labels, padded on the right; prompts are not targets."""
+    longest = max(len(one.prompt) + len(one.answer) for one in batch)
+    ids = torch.zeros((len(batch), longest), dtype=torch.int64)
+    mask = torch.zeros_like(ids)
+    labels = torch.full_like(ids, _IGNORED)
+    for row, one in enumerate(batch):
+        start, end = len(one.prompt), len(one.prompt) + len(one.answer)
+        ids[row, :end] = torch.tensor(one.prompt + one.answer)
+        mask[row, :end] = 1
+        labels[row, start:end] = torch.tensor(one.answer)
+    moved = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+    return {name: value.to(device) for name, value in moved.items()}

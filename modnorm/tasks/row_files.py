@@ -6,13 +6,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from threading import Lock
-from types import ModuleType
 from typing import NoReturn, cast
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError, shortened
@@ -243,8 +241,6 @@ SUFFIXES = tuple(_READERS)
 
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_REACH_SECONDS = 5.0
-_OFFLINE_LOCK, _OFFLINE = Lock(), "HF_HUB_OFFLINE"
 # `datasets` reads local files for a bare name such as `json`, so an owner is required.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
@@ -259,6 +255,8 @@ class HubRows:
 
 
 def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
+    import httpx  # noqa: PLC0415 - only where a dataset is read
+
     check_dataset(spec, field=field)
     try:
         datasets = import_module("datasets")
@@ -268,8 +266,24 @@ def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
             field=f"{field}.source",
             remedy="pip install 'modnorm[data]', or name a file",
         ) from error
-    with nullcontext() if _is_reachable() else _offline(datasets):
-        return _read(datasets, spec, field)
+    try:
+        builder = datasets.load_dataset_builder(
+            spec.source, name=spec.config, revision=spec.revision
+        )
+        commit = _commit(builder.hash, spec, field)
+        builder.download_and_prepare()
+        return HubRows(builder.as_dataset(split=spec.split), commit)
+    except datasets.exceptions.DatasetNotFoundError as error:  # an OSError, but no outage
+        raise no_dataset(spec, field) from error
+    except (OSError, httpx.HTTPError) as error:
+        raise UnavailableError(
+            f"cannot fetch {spec.source} from the Hugging Face Hub: {error}",
+            field=f"{field}.source",
+            remedy="download it first, or name a file",
+        ) from error
+    # RuntimeError: the dataset is a script, which `datasets` no longer supports.
+    except (ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        raise InvalidInputError(f"{spec.source}: {error}", field=field) from error
 
 
 def check_dataset(spec: DataSpec, *, field: str) -> None:
@@ -290,58 +304,6 @@ def no_dataset(spec: DataSpec, field: str) -> InvalidInputError:
         remedy="datasets are OWNER/NAME, files end in .jsonl, .json, .parquet or .csv, folders "
         "begin with ./ or /, bundled data with bundled:",
     )
-
-
-def _is_reachable() -> bool:
-    """Whether the hub answers within seconds; its own client would retry for half a minute."""
-    import httpx  # noqa: PLC0415 - only where a dataset is read
-    from huggingface_hub import constants, get_session  # noqa: PLC0415 - as above
-
-    if constants.HF_HUB_OFFLINE:
-        return False
-    try:
-        get_session().head(constants.ENDPOINT, timeout=_REACH_SECONDS)
-    except (OSError, httpx.HTTPError):
-        return False
-    return True
-
-
-@contextmanager
-def _offline(datasets: ModuleType) -> Iterator[None]:
-    """Let the hub's client use local copies only, by its own offline setting."""
-    modules = (import_module("huggingface_hub.constants"), datasets.config)
-    with _OFFLINE_LOCK:
-        before = [getattr(module, _OFFLINE) for module in modules]
-        try:
-            for module in modules:
-                setattr(module, _OFFLINE, True)
-            yield
-        finally:
-            for module, value in zip(modules, before, strict=True):
-                setattr(module, _OFFLINE, value)
-
-
-def _read(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
-    import httpx  # noqa: PLC0415 - as above
-
-    try:
-        builder = datasets.load_dataset_builder(
-            spec.source, name=spec.config, revision=spec.revision
-        )
-        commit = _commit(builder.hash, spec, field)
-        builder.download_and_prepare()
-        return HubRows(builder.as_dataset(split=spec.split), commit)
-    except datasets.exceptions.DatasetNotFoundError as error:  # an OSError, but no outage
-        raise no_dataset(spec, field) from error
-    except (OSError, httpx.HTTPError) as error:
-        raise UnavailableError(
-            f"cannot fetch {spec.source} from the Hugging Face Hub: {error}",
-            field=f"{field}.source",
-            remedy="download it first, or name a file",
-        ) from error
-    # RuntimeError: the dataset is a script, which `datasets` no longer supports.
-    except (ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        raise InvalidInputError(f"{spec.source}: {error}", field=field) from error
 
 
 def _commit(version: object, spec: DataSpec, field: str) -> str | None:

@@ -4,7 +4,6 @@ from pathlib import Path
 import datasets
 import httpx
 import pytest
-from huggingface_hub import constants
 
 from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.spec import DataSpec
@@ -42,7 +41,6 @@ class Builder:
 @pytest.fixture
 def hub(monkeypatch):
     """Replace the hub: record requests, and answer or raise."""
-    monkeypatch.setattr("modnorm.tasks.row_files._is_reachable", lambda: True)
     calls = []
     rows = [{"question": f"What is {n}?", "answer": f"#### {n}"} for n in range(5)]
     answer = [Builder(rows, COMMIT)]
@@ -134,28 +132,3 @@ def test_offline_a_copy_serves_its_own_commit_only():
     assert load_data(get_task("gsm8k"), spec, field=FIELD).revision == COMMIT
     with error_at(f"{FIELD}.revision", f"the copy .* is of {COMMIT}", kind=UnavailableError):
         load(name, revision="f" * 40)
-
-
-def test_an_unreachable_hub_is_not_retried(hub, monkeypatch, capfd):
-    # Port 1 refuses connections; the hub's own client would try for half a minute.
-    monkeypatch.undo()
-    for module in (constants, datasets.config):  # independent of the tests' environment
-        monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
-    with pytest.raises(UnavailableError, match="cannot fetch modnorm-tests/absent"):
-        load("modnorm-tests/absent")
-    assert "Retrying" not in "".join(capfd.readouterr())
-    assert not constants.HF_HUB_OFFLINE
-    assert not datasets.config.HF_HUB_OFFLINE
-
-
-def test_a_copy_on_this_machine_is_read_without_the_hub(hub, monkeypatch):
-    seen = []
-    builder = hub[1][0]
-    monkeypatch.setattr("modnorm.tasks.row_files._is_reachable", lambda: False)
-    monkeypatch.setattr(
-        builder, "download_and_prepare", lambda: seen.append(constants.HF_HUB_OFFLINE)
-    )
-    builder.prepared = True
-    assert len(load()) == 5
-    assert seen == [True]
