@@ -21,7 +21,7 @@ def run(modnorm, write_spec, tmp_path):
         before = evaluated(tmp_path / out) if (tmp_path / out).exists() else (0, 0)
         population = {**SIZES, **population}
         changes = {"method": METHOD, "population": population, "reuse": reuse}
-        spec = write_spec(name, task__max_tokens=16, **changes)
+        spec = write_spec(name, task__max_tokens=8, **changes)
         cache = tmp_path / "cache"
         modnorm("run", spec, "--out", tmp_path / out, "-q", MODNORM_CACHE_DIR=str(cache))
         after = evaluated(tmp_path / out)
@@ -34,9 +34,9 @@ def test_only_new_evaluations_are_made_and_the_results_are_those_of_a_whole_run(
     run, results, tmp_path
 ):
     assert run("a", {"size": 2})[0] == 3
-    assert run("a", {"size": 6})[0] == 4
-    assert run("b", {"size": 6, "ensemble_sizes": [1, 3]}, name="other")[0] == 0
-    assert run("whole", {"size": 6}, reuse=False)[0] == 7
+    assert run("a", {"size": 4})[0] == 2
+    assert run("b", {"size": 4, "ensemble_sizes": [1, 3]}, name="other")[0] == 0
+    assert run("whole", {"size": 4}, reuse=False)[0] == 5
     grown, whole = results(tmp_path / "a"), results(tmp_path / "whole")
     documents = [json.loads(files.pop("results.json")) for files in (grown, whole)]
     assert documents[1]["spec"].pop("reuse") is False

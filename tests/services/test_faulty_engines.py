@@ -111,7 +111,7 @@ def run(client, name, **failures):
     spec = {
         "name": name,
         "model": "tiny-thicket",
-        "task": {"name": "countdown", "max_tokens": 16, **rows},
+        "task": {"name": "countdown", "max_tokens": 6, **rows},
         "method": {"name": "randopt", "sigma": 0.005},
         "population": {"size": 4, "statistics": "full"},
         "failures": failures,

@@ -256,7 +256,7 @@ def add_job(
             engine=common_pb2.EngineSpec(name=engine),
             task="countdown",
             scorer=task.scorer,
-            max_tokens=32,
+            max_tokens=8,
             descriptor=descriptor_to_proto(descriptor),
             split=messages.SPLIT_SELECTION,
             rows_digest=digest,

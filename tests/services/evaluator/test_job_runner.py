@@ -38,7 +38,7 @@ MakeRunner = Callable[..., JobRunner]
 def test_a_job_is_reported_as_the_library_scores_it(
     runner: JobRunner, aggregator, add_job: AddJob, checkpoint: Checkpoint, scale_map: ScaleMap
 ) -> None:
-    job = add_job()
+    job = add_job(max_tokens=32)
     run_job(runner, "a")
     report = aggregator.reports["a"]
 

@@ -40,7 +40,7 @@ def add_relative(
     def add(job_id: str) -> None:
         scale_map = build_scale_map("randopt", relative)
         aggregator.scale_maps[scale_map.digest] = scale_map.to_json()
-        job = add_job(job_id, model_digest=relative.digest)
+        job = add_job(job_id, model_digest=relative.digest, max_tokens=32)
         job.model.name = str(relative.directory)
         descriptor = Descriptor("portable-v1", 3, "randopt", 0.005, scale_map.digest)
         job.descriptor.CopyFrom(descriptor_to_proto(descriptor))
@@ -99,7 +99,7 @@ def test_an_engine_that_cannot_take_a_model_is_loaded_again(
 ) -> None:
     loads = Loads(first_refuses=True)
     runner = make_runner(Loading(roots=(relative.directory.parent,), load=loads.load))
-    add_job("a")
+    add_job("a", max_tokens=32)
     run_job(runner, "a")
     add_relative("b")
     run_job(runner, "b")
