@@ -110,11 +110,6 @@ def test_the_radius_may_be_an_artifact():
     assert parse_spec(spec.model_dump(mode="json")) == spec
 
 
-def test_a_seed_may_be_text_as_in_the_json_of_a_64_bit_integer():
-    spec = make(population={"size": 4, "seed": "9007199254740993"})
-    assert spec.population.seed == 9007199254740993
-
-
 DIGEST = "4da6b56ca52da94c537665fa9a2adeca17661cfa9130c22c1884700006525107"
 """Digest of a spec whose engine is vLLM; fields that were added later keep it at their default."""
 
@@ -224,27 +219,3 @@ DEVELOPED = {"development": "bundled:c"}
 def test_iterative_settings_that_do_not_fit_are_refused(sections, field):
     with error_at(field):
         parse_spec({**ITERATIVE, **sections})
-
-
-@pytest.mark.parametrize(
-    ("changes", "field", "remedy"),
-    [
-        ({"seed": 42}, "seed", "population"),
-        ({"method": {"name": "randopt", "rad": 0.1}}, "method.rad", "radius"),
-        ({"method": {"name": "x", "masses": {"mpl": 1}}}, "method.masses.mpl", "mlp"),
-        ({"engine": {"nam": "auto"}}, "engine.nam", "max_num_seqs"),
-        (
-            {"method": "es", "population": {}, "iterative": {"development": {"lim": 1}}},
-            "iterative.development.lim",
-            "limit",
-        ),
-        ({"method": {"name": "x", "radius": {"file": "x"}}}, "method.radius.file", "artifact"),
-        ({"population": {"size": 4, "full": True}}, "population.full", "statistics"),
-    ],
-)
-def test_the_error_for_an_unknown_field_lists_the_fields(changes, field, remedy):
-    with pytest.raises(InvalidInputError) as caught:
-        make(**changes)
-    message = str(caught.value).partition(f"{field}: ")[2].partition(";")[0]
-    assert message.startswith("there is no such field here, only ")
-    assert remedy in message.removeprefix("there is no such field here, only ").split(", ")

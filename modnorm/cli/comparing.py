@@ -1,6 +1,5 @@
 """`modnorm compare`, `analyze` and `track`: finished runs beside each other and in figures."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ from modnorm.files import write_fault
 
 if TYPE_CHECKING:
     from modnorm.analysis.analyses import Analysis
-    from modnorm.analysis.comparison import ComparisonRow, PairedEnsembles
+    from modnorm.analysis.comparison import ComparisonRow
     from modnorm.analysis.run import Run as FinishedRun
 
 _SIDE_BY_SIDE = 3
@@ -83,20 +82,19 @@ def _compare_students(directories: Sequence[Path], *, as_json: bool) -> None:
 def _print_side_by_side(rows: "Sequence[ComparisonRow]") -> None:
     """Print a column for each run: settings, then held-out metrics with their intervals."""
     sizes = sorted({size for row in rows for size in row["ensembles"]})
-    columns = [_column(row, sizes) for row in rows]
+    columns = [
+        (
+            *map(str, (row["model"], row["task"], row["method"], row["radius"], row["seed"])),
+            str(row["population"]),
+            _metric(row["base"], row["base_interval"]),
+            _metric(row["rank_1"], row["rank_1_interval"]),
+            *(_metric(row["ensembles"].get(size), row["intervals"].get(size)) for size in sizes),
+        )
+        for row in rows
+    ]
     names = ("model", "task", "method", "radius", "seed", "N", "base", "rank 1 by selection")
     headings = (*names, *(f"K={size}" for size in sizes))
     echo_table(("", *(row["run"] for row in rows)), zip(headings, *columns, strict=True))
-
-
-def _column(row: "ComparisonRow", sizes: Sequence[int]) -> tuple[str, ...]:
-    return (
-        *map(str, (row["model"], row["task"], row["method"], row["radius"], row["seed"])),
-        str(row["population"]),
-        _metric(row["base"], row["base_interval"]),
-        _metric(row["rank_1"], row["rank_1_interval"]),
-        *(_metric(row["ensembles"].get(size), row["intervals"].get(size)) for size in sizes),
-    )
 
 
 def _metric(value: float | None, bounds: Sequence[float] | None) -> str:
@@ -114,7 +112,19 @@ def _show_pairs(row: "ComparisonRow", first: str) -> None:
             *("95 % bootstrap", f"only {first}", f"only {other}", "p", "p Holm"),
         )
         echo("")
-        echo_table(headings, map(_pair, row["paired"]))
+        pairs = (
+            (
+                f"N={pair['population']} K={pair['ensemble_size']}",
+                f"{100 * pair['difference']:+.1f}",
+                interval(pair["difference_interval"]),
+                str(pair["only_first"]),
+                str(pair["only_other"]),
+                _p(pair["p_value"]),
+                _p(pair["adjusted_p_value"]),
+            )
+            for pair in row["paired"]
+        )
+        echo_table(headings, pairs)
     echo(row["verdict"] or "")
     for pair in row["paired"][-1:]:
         for run, rows in ((first, pair["rows_only_first"]), (other, pair["rows_only_other"])):
@@ -122,18 +132,6 @@ def _show_pairs(row: "ComparisonRow", first: str) -> None:
                 listed, rest = ", ".join(map(str, rows[:_ROWS])), len(rows) - _ROWS
                 more = f" and {rest} more (--json lists all)" if rest > 0 else ""
                 echo(f"Rows right only in {run}: {listed}{more}.")
-
-
-def _pair(pair: "PairedEnsembles") -> tuple[str, ...]:
-    return (
-        f"N={pair['population']} K={pair['ensemble_size']}",
-        f"{100 * pair['difference']:+.1f}",
-        interval(pair["difference_interval"]),
-        str(pair["only_first"]),
-        str(pair["only_other"]),
-        _p(pair["p_value"]),
-        _p(pair["adjusted_p_value"]),
-    )
 
 
 def _p(value: float) -> str:
@@ -196,8 +194,10 @@ def analyze(
     if scaling is not None:
         columns = ["model", "task", "method", "N", "K", "seeds", "mean", "sd", "lower", "upper"]
         shown = [name for name in columns if name in scaling]
-        rows = scaling[shown].itertuples(index=False, name=None)
-        echo_table(shown, (list(map(_cell, row)) for row in rows))
+        rows = scaling[shown].map(
+            lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)
+        )
+        echo_table(shown, rows.replace("nan", "-").itertuples(index=False, name=None))
         say(_INTERVALS)
     counts = f"{amount(len(written.tables), 'table')} and {amount(len(written.figures), 'figure')}"
     say(f"{counts} written to {out}")
@@ -216,12 +216,6 @@ def _analyze_runs(directories: Sequence[Path], reference: str | None) -> "Analys
     for difference in describe_differences(runs):
         say(difference)
     return analyses.analyze(tabulate_runs(runs), reference)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.4g}"
-    return str(value)
 
 
 def track(

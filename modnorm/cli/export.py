@@ -22,10 +22,8 @@ from modnorm.cli.options import (
 from modnorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from modnorm.checkpoint.reference import Checkpoint
     from modnorm.cli.predict import EnsembleChoice
     from modnorm.perturbation.model_card import TokenizerFinding
-    from modnorm.prediction.ensemble_definition import EnsembleDefinition
     from modnorm.prediction.predictor import BasePlace
 
 
@@ -74,74 +72,48 @@ def export(
             field="adapters",
             remedy="give one of the two",
         )
-    is_ensemble = manifest or adapters
-    if is_ensemble:
-        refuse_given(
-            {"rank": rank}, "manifest and adapters are of an ensemble", "give --n and --k instead"
-        )
-    else:
-        refuse_given(
-            {"n": population, "k": size},
-            "this writes one model, and the option names an ensemble",
-            "give --manifest or --adapters for an ensemble, --rank for a candidate",
-        )
     from modnorm.cli.predict import EnsembleChoice
     from modnorm.prediction.predictor import BasePlace
 
     place = BasePlace(model, revision)
-    if is_ensemble:
+    if manifest or adapters:
+        refuse_given(
+            {"rank": rank}, "manifest and adapters are of an ensemble", "give --n and --k instead"
+        )
         choice = EnsembleChoice(run, server, population, size)
         write = _write_manifest if manifest else _write_adapters
         write(choice, place, out, as_json=as_json)
         return
+    refuse_given(
+        {"n": population, "k": size},
+        "this writes one model, and the option names an ensemble",
+        "give --manifest or --adapters for an ensemble, --rank for a candidate",
+    )
     from modnorm.checkpoint.writing import require_new
+    from modnorm.client import model_export
+    from modnorm.perturbation.adapters import export_candidate, export_state
 
     require_new(out)
+    found = open_run(run, server)
     if rank is None:
-        _export_trained(run, server, place, out, as_json=as_json)
+        lineage = model_export.trained_lineage(found)
+        base = place.find(found.spec.model, lineage.model_digest)
+        finding = model_export.check_tokenizer(found, base)
+        card = model_export.state_card(found, base, lineage, finding)
+        digest = export_state(base, lineage, out, card=card)
+        figures: dict[str, object] = {"updates": len(lineage.steps)}
+        which = f"{len(lineage.steps)} updates"
     else:
-        _export_candidate(run, server, place, out, rank, as_json=as_json)
-
-
-def _export_trained(
-    run: str, server: str | None, place: "BasePlace", out: Path, *, as_json: bool
-) -> None:
-    from modnorm.client.model_export import check_tokenizer, state_card, trained_lineage
-    from modnorm.perturbation.adapters import export_state
-
-    found = open_run(run, server)
-    lineage = trained_lineage(found)
-    base = place.find(found.spec.model, lineage.model_digest)
-    finding = check_tokenizer(found, base)
-    card = state_card(found, base, lineage, finding)
-    digest, updates = export_state(base, lineage, out, card=card), len(lineage.steps)
+        ranked = model_export.ranked_candidate(found, rank)
+        base = place.find(found.spec.model, ranked.scale_map.model_digest)
+        finding = model_export.check_tokenizer(found, base)
+        card = model_export.candidate_card(found, base, ranked, rank, finding)
+        digest = export_candidate(base, ranked.descriptor, ranked.scale_map, out, card=card)
+        reward = ranked.selection_reward
+        figures = {"rank": rank, "candidate": ranked.index, "selection_reward": reward}
+        which = f"rank {rank}, candidate {ranked.index}, selection reward {reward:.4f}"
     _warn_of_tokenizer(finding)
-    document = {"directory": str(out), "updates": updates, "weights_sha256": digest}
-    emit(document, f"{updates} updates  {digest[:16]}  {out}", as_json=as_json)
-
-
-def _export_candidate(
-    run: str, server: str | None, place: "BasePlace", out: Path, rank: int, *, as_json: bool
-) -> None:
-    from modnorm.client.model_export import candidate_card, check_tokenizer, ranked_candidate
-    from modnorm.perturbation.adapters import export_candidate
-
-    found = open_run(run, server)
-    ranked = ranked_candidate(found, rank)
-    base = place.find(found.spec.model, ranked.scale_map.model_digest)
-    finding = check_tokenizer(found, base)
-    card = candidate_card(found, base, ranked, rank, finding)
-    digest = export_candidate(base, ranked.descriptor, ranked.scale_map, out, card=card)
-    _warn_of_tokenizer(finding)
-    reward = ranked.selection_reward
-    document = {
-        "directory": str(out),
-        "rank": rank,
-        "candidate": ranked.index,
-        "selection_reward": reward,
-        "weights_sha256": digest,
-    }
-    which = f"rank {rank}, candidate {ranked.index}, selection reward {reward:.4f}"
+    document = {"directory": str(out), **figures, "weights_sha256": digest}
     emit(document, f"{which}  {digest[:16]}  {out}", as_json=as_json)
 
 
@@ -175,10 +147,24 @@ def _write_adapters(
 ) -> None:
     """Write the experts of an ensemble as adapters, and print the command that serves them."""
     from modnorm.checkpoint.writing import require_new
-    from modnorm.prediction.ensemble_adapters import export_adapters, serving_command
+    from modnorm.client.model_export import check_tokenizer
+    from modnorm.perturbation.adapters import require_adapters
+    from modnorm.prediction.ensemble_adapters import (
+        check_example,
+        export_adapters,
+        serving_command,
+    )
+    from modnorm.prediction.manifest import read_ensemble_manifest
 
     require_new(out)
-    ensemble, base, finding = _adaptable(choice, place)
+    ensemble = choice.find()
+    require_adapters(ensemble.scale_map)
+    base = place.find(ensemble.model, ensemble.model_digest)
+    choice.check_example(ensemble, base)
+    if choice.is_manifest:
+        finding = check_example(read_ensemble_manifest(Path(choice.source)), base)
+    else:
+        finding = check_tokenizer(open_run(choice.source, choice.server), base)
     names = export_adapters(ensemble, base, out, finding)
     _warn_of_tokenizer(finding)
     command = serving_command(base, ensemble.scale_map, out, names)
@@ -189,25 +175,6 @@ def _write_adapters(
     for name, index in experts.items():
         echo(f"{out / name}  candidate {index}")
     echo(shlex.join(command))
-
-
-def _adaptable(
-    choice: "EnsembleChoice", place: "BasePlace"
-) -> "tuple[EnsembleDefinition, Checkpoint, TokenizerFinding]":
-    """Return the ensemble, its base, and whether `AutoTokenizer` can be used."""
-    from modnorm.client.model_export import check_tokenizer
-    from modnorm.perturbation.adapters import require_adapters
-    from modnorm.prediction.ensemble_adapters import check_example
-    from modnorm.prediction.manifest import read_ensemble_manifest
-
-    ensemble = choice.find()
-    require_adapters(ensemble.scale_map)
-    base = place.find(ensemble.model, ensemble.model_digest)
-    choice.check_example(ensemble, base)
-    if choice.is_manifest:
-        return ensemble, base, check_example(read_ensemble_manifest(Path(choice.source)), base)
-    run = open_run(choice.source, choice.server)
-    return ensemble, base, check_tokenizer(run, base)
 
 
 def rebuild(

@@ -144,8 +144,16 @@ def show(
 
         show_directory(Path(run), as_json=as_json)
         return
+    from modnorm.client.connection import get_experiment
+    from modnorm.client.fetching import save_run_to
+
+    experiment_id = _id(run)
     try:
-        _show_stored(_id(run), server, out, as_json=as_json)
+        with connect(server) as client:
+            experiment = get_experiment(client, experiment_id)
+            if out is not None:
+                save_run_to(client, experiment_id, out)
+            _show_experiment(client, experiment, as_json=as_json, place=out)
     except UnreachableError as error:
         if server is not None:
             raise
@@ -154,20 +162,6 @@ def show(
             field="run",
             remedy=error.remedy,
         ) from error
-
-
-def _show_stored(
-    experiment_id: str, server: str | None, out: Path | None, *, as_json: bool
-) -> None:
-    """Show an experiment; write its files if a directory is named."""
-    from modnorm.client.connection import get_experiment
-    from modnorm.client.fetching import save_run_to
-
-    with connect(server) as client:
-        experiment = get_experiment(client, experiment_id)
-        if out is not None:
-            save_run_to(client, experiment_id, out)
-        _show_experiment(client, experiment, as_json=as_json, place=out)
     if out is not None and (out / "report.html").is_file():
         say(f"report: {out / 'report.html'}")
 
@@ -181,37 +175,32 @@ def list_experiments(*, server: Server = None, as_json: Json = False) -> None:
     if as_json:
         emit_json([as_dict(experiment) for experiment in found])
         return
-    headings = ("id", "name", "state", "jobs", "best", "top-K", "created")
-    rows, notes = [_list_row(each) for each in found], [_note(each) for each in found]
-    if any(notes):
-        noted = [(*row, note) for row, note in zip(rows, notes, strict=True)]
-        echo_table((*headings, "note"), noted, {"note"})
-    else:
-        echo_table(headings, rows)
-
-
-def _note(experiment: "experiments.Experiment") -> str:
-    """Return why an experiment failed or waits."""
+    from modnorm.wire.conversions import state_name
     from modnorm.wire.run_messages import failure_text
 
-    if experiment.error:
-        return on_one_line(failure_text(experiment))
-    return f"waiting: {on_one_line(experiment.waits_for)}" if experiment.waits_for else ""
-
-
-def _list_row(experiment: "experiments.Experiment") -> tuple[str, ...]:
-    from modnorm.wire.conversions import state_name
-
-    progress = experiment.progress
-    return (
-        experiment.id,
-        on_one_line(experiment.spec.name) or "-",
-        state_name(experiment.state),
-        f"{progress.jobs_done}/{progress.jobs_total}",
-        f"{progress.best_reward:.4f}" if progress.HasField("best_reward") else "-",
-        f"{progress.threshold_reward:.4f}" if progress.HasField("threshold_reward") else "-",
-        experiment.create_time.ToDatetime().isoformat(sep=" ", timespec="seconds"),
-    )
+    headings = ("id", "name", "state", "jobs", "best", "top-K", "created", "note")
+    rows = []
+    for each in found:
+        progress = each.progress
+        note = failure_text(each) if each.error else ""
+        if each.waits_for and not note:
+            note = f"waiting: {each.waits_for}"
+        rows.append(
+            (
+                each.id,
+                on_one_line(each.spec.name) or "-",
+                state_name(each.state),
+                f"{progress.jobs_done}/{progress.jobs_total}",
+                f"{progress.best_reward:.4f}" if progress.HasField("best_reward") else "-",
+                f"{progress.threshold_reward:.4f}"
+                if progress.HasField("threshold_reward")
+                else "-",
+                each.create_time.ToDatetime().isoformat(sep=" ", timespec="seconds"),
+                on_one_line(note),
+            )
+        )
+    shown = len(headings) if any(row[-1] for row in rows) else len(headings) - 1
+    echo_table(headings[:shown], (row[:shown] for row in rows), {"note"})
 
 
 def cancel(experiment_id: ExperimentId, *, server: Server = None, as_json: Json = False) -> None:
@@ -235,6 +224,7 @@ def _show_experiment(
     if as_json:
         emit_json(as_dict(experiment))
         return
+    from modnorm.cli.progress import rewards
     from modnorm.v1 import experiment_pb2 as experiments
     from modnorm.wire.conversions import state_name
     from modnorm.wire.run_messages import failure_text
@@ -249,31 +239,27 @@ def _show_experiment(
     if progress.updates_total:
         echo(f"{progress.updates_done} of {progress.updates_total} updates are made")
     if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
-        echo(", ".join(_progress(experiment)))
+        base = experiment.base
+        parts = [
+            f"jobs {progress.jobs_done}/{progress.jobs_total}",
+            f"failed {progress.jobs_failed}",
+            f"running {progress.jobs_running}",
+        ]
+        if experiment.state == experiments.EXPERIMENT_STATE_CALIBRATING:
+            parts = [f"prompts calibrated {progress.examples_done}/{progress.examples_total}"]
+        parts += rewards(
+            progress,
+            base.selection_reward if base.HasField("selection_reward") else None,
+            max(experiment.spec.population.ensemble_sizes, default=1),
+        )
+        if experiment.waits_for:
+            parts.append(f"waiting: {experiment.waits_for}")
+        echo(", ".join(parts))
         return
     from modnorm.cli.results import print_run
     from modnorm.client.fetching import cached_run
 
     print_run(place or cached_run(client, experiment.id))
-
-
-def _progress(experiment: "experiments.Experiment") -> list[str]:
-    """Return the progress of an experiment; its last progress if it ended early."""
-    from modnorm.cli.progress import rewards
-    from modnorm.v1 import experiment_pb2 as experiments
-
-    progress, base = experiment.progress, experiment.base
-    largest = max(experiment.spec.population.ensemble_sizes, default=1)
-    known = base.selection_reward if base.HasField("selection_reward") else None
-    parts = [
-        f"jobs {progress.jobs_done}/{progress.jobs_total}",
-        f"failed {progress.jobs_failed}",
-        f"running {progress.jobs_running}",
-    ]
-    if experiment.state == experiments.EXPERIMENT_STATE_CALIBRATING:
-        parts = [f"prompts calibrated {progress.examples_done}/{progress.examples_total}"]
-    waiting = [f"waiting: {experiment.waits_for}"] if experiment.waits_for else []
-    return [*parts, *rewards(progress, known, largest), *waiting]
 
 
 def _id(text: str) -> str:

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields
 from functools import partial
 from itertools import chain, islice
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from modnorm.analysis.answers import AnswerRecord
     from modnorm.analysis.candidates import CandidateRecord
     from modnorm.analysis.run import Run as FinishedRun
-    from modnorm.analysis.run_data import BaseRow
     from modnorm.analysis.votes import VoteRecord
 
 RecordT = TypeVar("RecordT", "AnswerRecord", "VoteRecord", "CandidateRecord")
@@ -57,38 +56,37 @@ def candidates(
     found = sorted(opened.candidates, key=lambda each: (each.rank or inf, each.index))
     if write:
         write(found)
-    else:
-        _list_candidates(found[:limit], opened.base)
-        _say_rest(len(found) - limit)
-
-
-def _list_candidates(records: "Iterable[CandidateRecord]", base: "BaseRow") -> None:
+        return
     headings = (
         *("rank", "candidate", "seed", "state", "reward", "gain", "held-out"),
         *("selection tokens", "give a vote", "cut off"),
     )
-    reward, metric = _number(base.selection_reward), percent(base.heldout_metric)
-    first = ("-", "base", "-", "-", reward, "-", metric, "-", "-", "-")
-    rows = (
-        (
-            "-" if each.rank is None else str(each.rank),
-            str(each.index),
-            str(each.seed),
-            each.state,
-            _number(each.selection_reward)
-            if each.reward_lower is None
-            else f"{_number(each.reward_lower)} to {_number(each.reward_upper)}",
-            "-" if each.gain is None else f"{each.gain:+.4f}",
-            percent(each.heldout_metric),
-            str(each.selection_tokens),
-            *(
-                percent(count / each.selection_answers if each.selection_answers else None)
-                for count in (each.selection_valid, each.selection_truncated)
-            ),
+    reward, metric = _number(opened.base.selection_reward), percent(opened.base.heldout_metric)
+    rows = [("-", "base", "-", "-", reward, "-", metric, "-", "-", "-")]
+    for each in found[:limit]:
+        reward = _number(each.selection_reward)
+        if each.reward_lower is not None:
+            reward = f"{_number(each.reward_lower)} to {_number(each.reward_upper)}"
+        valid, truncated = (
+            percent(count / each.selection_answers if each.selection_answers else None)
+            for count in (each.selection_valid, each.selection_truncated)
         )
-        for each in records
-    )
-    echo_table(headings, (first, *rows), {"state"})
+        rows.append(
+            (
+                "-" if each.rank is None else str(each.rank),
+                str(each.index),
+                str(each.seed),
+                each.state,
+                reward,
+                "-" if each.gain is None else f"{each.gain:+.4f}",
+                percent(each.heldout_metric),
+                str(each.selection_tokens),
+                valid,
+                truncated,
+            )
+        )
+    echo_table(headings, rows, {"state"})
+    _say_rest(len(found) - limit)
 
 
 def _number(reward: float | None) -> str:
@@ -121,22 +119,17 @@ def answers(
     found = open_run(run, server)
     some, records = _peeked(found.answers(candidate, split, row, wrong=wrong))
     if not some and not _peeked(found.answers(candidate, split, row))[0]:
-        raise _no_answer(found)
+        experts = sorted({index for ensemble in found.ensembles for index in ensemble.experts})
+        names = ", ".join(map(str, experts[:_NAMED])) + (", ..." if len(experts) > _NAMED else "")
+        raise NotFoundError(
+            "no stored answer matches",
+            field="candidate",
+            remedy=f"only the base and experts ({names}) answered held-out rows",
+        )
     if write:
         write(records)
     else:
         _show(records, limit, whole=_show_answer, listed=_list_answers)
-
-
-def _no_answer(run: "FinishedRun") -> NotFoundError:
-    experts = sorted({index for ensemble in run.ensembles for index in ensemble.experts})
-    named = [str(expert) for expert in experts[:_NAMED]]
-    more = ["..."] if len(experts) > _NAMED else []
-    return NotFoundError(
-        "no stored answer matches",
-        field="candidate",
-        remedy=f"only the base and experts ({', '.join([*named, *more])}) answered held-out rows",
-    )
 
 
 def _list_answers(records: "Iterable[AnswerRecord]") -> None:
@@ -292,24 +285,23 @@ def _write_csv(kind: type[RecordT], records: Iterable[RecordT]) -> None:
 
     A file gets texts as they are, a terminal gets control characters spelt out.
     """
-    names = [field.name for field in fields(kind)]
-    sys.stdout.write(_csv_line(names))
-    for record in records:
-        values = asdict(record)
-        line = _csv_line([_csv_cell(values[name]) for name in names])
-        sys.stdout.write(visible(line) if sys.stdout.isatty() else line)
-
-
-def _csv_line(cells: Sequence[object]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
-
-
-def _csv_cell(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return json.dumps(value) if isinstance(value, list | tuple) else value
+    line = io.StringIO()
+    writer = csv.writer(line, lineterminator="\n")
+    for cells in chain(
+        [[field.name for field in fields(kind)]], (asdict(each).values() for each in records)
+    ):
+        writer.writerow(
+            str(cell).lower()
+            if isinstance(cell, bool)
+            else json.dumps(cell)
+            if isinstance(cell, list | tuple)
+            else cell
+            for cell in cells
+        )
+        text = line.getvalue()
+        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+        line.seek(0)
+        line.truncate()
 
 
 def _show(

@@ -111,12 +111,8 @@ def _check_runs(runs: Sequence[_PlannedRun]) -> list[_PlannedRun]:
     if len(faults) == len(runs):
         raise faults[runs[0]]
     for planned, fault in faults.items():
-        _report_failure(planned, fault)
+        say(f"failed: {planned.directory.path.name}: {fault}")
     return list(faults)
-
-
-def _report_failure(planned: _PlannedRun, error: ModnormError) -> None:
-    say(f"failed: {planned.directory.path.name}: {error}")
 
 
 def _run_all(
@@ -175,7 +171,7 @@ def _carry_out_each(
             if isinstance(error, UnavailableError):
                 next(iter(client.list()), None)  # raises where the lab itself is down
             failed.append(planned)
-            _report_failure(planned, error)
+            say(f"failed: {planned.directory.path.name}: {error}")
     return failed
 
 
@@ -235,11 +231,18 @@ def follow_to_end(
     from modnorm.client.connection import get_experiment
     from modnorm.client.watch import watch_messages
 
+    def base_reward() -> float | None:
+        try:
+            base = get_experiment(client, experiment.id).base
+        except UnavailableError:  # the event stream waits for the lab; the next event asks again
+            return None
+        return base.selection_reward if base.HasField("selection_reward") else None
+
     shown = on_one_line(experiment.spec.name) or title or experiment.id
     sizes = experiment.spec.population.ensemble_sizes
     with Screen(stderr(), shown, quiet=quiet) as screen:
         events = catch_up(watch_messages(client, experiment.id), experiment)
-        follow(events, screen, max(sizes, default=1), _base_reward(client, experiment.id))
+        follow(events, screen, max(sizes, default=1), base_reward)
     ended = get_experiment(client, experiment.id)
     check_end(ended, go_on)
     return ended
@@ -289,19 +292,6 @@ def show_remarks(client: "Client", experiment_id: str) -> None:
     beginning = next(watch_messages(client, experiment_id)).message
     if beginning != "created":
         say(beginning)
-
-
-def _base_reward(client: "Client", experiment_id: str) -> Callable[[], float | None]:
-    from modnorm.client.connection import get_experiment
-
-    def base_reward() -> float | None:
-        try:
-            base = get_experiment(client, experiment_id).base
-        except UnavailableError:  # the event stream waits for the lab; the next event asks again
-            return None
-        return base.selection_reward if base.HasField("selection_reward") else None
-
-    return base_reward
 
 
 def check_end(experiment: "experiments.Experiment", go_on: str = SUBMIT_AGAIN) -> None:

@@ -14,10 +14,11 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.model_card import TokenizerFinding, candidate_facts, model_card
-from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import task_of
 
 _FIELD = "rank"
+_PROMPTS = 100
+"""Rows of each split whose prompts are checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +32,14 @@ class Ranked:
     scale_map: ScaleMap
 
 
-def check_has_ranks(spec: ExperimentSpec) -> None:
-    """Check that an experiment draws candidates, which have ranks."""
-    if spec.iterative is not None:
+def ranked_candidate(run: Run, rank: int) -> Ranked:
+    """Return the candidate of a rank in the whole population, from 1."""
+    if run.spec.iterative is not None:
         raise InvalidInputError(
-            f"{spec.method.name} trained one model, which has no rank",
+            f"{run.spec.method.name} trained one model, which has no rank",
             field=_FIELD,
             remedy="omit --rank",
         )
-
-
-def ranked_candidate(run: Run, rank: int) -> Ranked:
-    """Return the candidate of a rank in the whole population, from 1."""
-    check_has_ranks(run.spec)
     candidates = tuple(run.candidates)
     found = next((each for each in candidates if each.rank == rank), None)
     if found is None or found.selection_reward is None:
@@ -86,10 +82,6 @@ def _no_such_rank(rank: int, candidates: Sequence[CandidateRecord]) -> InvalidIn
         field=_FIELD,
         remedy=f"ranks 1 to {certain} are certain; all are with population.statistics: full",
     )
-
-
-_PROMPTS = 100
-"""Rows of each split whose prompts are checked."""
 
 
 def check_tokenizer(run: Run, base: Checkpoint) -> TokenizerFinding:

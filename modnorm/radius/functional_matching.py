@@ -1,7 +1,6 @@
 """Functional matching: the radius that changes a model as much as isotropic noise (app. B)."""
 
 import json
-import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -232,7 +231,6 @@ def _document(
     radii = tuple(
         MatchedCondition(**dict(one), objective=objective(one, reference)) for one in conditions
     )
-    scores = [(one.radius, math.inf if one.objective is None else one.objective) for one in radii]
     return MatchingDocument(
         model=Subject(
             name=plan.checkpoint.name,
@@ -248,7 +246,7 @@ def _document(
             rank=plan.scale_map.rank,
             target_modules=plan.target_modules,
         ),
-        radius=smallest(scores),
+        radius=smallest([(one.radius, one.objective) for one in radii]),
         settings=plan.settings,
         prompts_sha256=plan.prompts_sha256,
         positions=compared_positions(plan.prompts),
