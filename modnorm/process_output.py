@@ -26,10 +26,7 @@ def own_stream(name: str) -> TextIO | None:
 
 @contextmanager
 def output_to(file: Path) -> Iterator[None]:
-    """Append all output but that of `own_stream` to a file, inside the context.
-
-    The file's directory is made where absent.
-    """
+    """Append all output but that of `own_stream` to a file, inside the context."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -135,10 +135,7 @@ def _rows_of(spec: ExperimentSpec) -> dict[str, DataSpec]:
 
 
 def check_no_row_is_shared(task: Task, splits: Mapping[str, LoadedRows]) -> None:
-    """Refuse a distillation whose training or development rows share a prompt with other rows.
-
-    Rows are compared by the text of their prompts, wherever they come from.
-    """
+    """Refuse a distillation whose training or development rows share a prompt with other rows."""
     loaded = list(splits.items())
     for index, (field, rows) in enumerate(loaded):
         for other_field, other in loaded[:index] if field.startswith("distillation.") else ():
@@ -168,11 +165,7 @@ def task_of(spec: ExperimentSpec) -> Task:
 def load_splits(
     spec: ExperimentSpec, *, roots: Sequence[Path] | None, folders: Sequence[Path]
 ) -> Splits:
-    """Load the rows of all splits of a spec.
-
-    Files must lie under the roots, unless these are None. Folders of named splits are searched
-    before the hub.
-    """
+    """Load the rows of all splits of a spec."""
     check_splits_differ(spec)
     task = task_of(spec)
     loaded = {
@@ -210,19 +203,13 @@ def check_radius_is_tested_elsewhere(
 
 
 def check_calibration(spec: ExperimentSpec, selection_rows: int, num_layers: int) -> None:
-    """Refuse a calibration that would leave a layer without an estimate.
-
-    The spec needs a profile and names none.
-    """
+    """Refuse a calibration that would leave a layer without an estimate."""
     examples = min(spec.calibration.examples, selection_rows)
     require_every_layer(examples, spec.calibration.layers_per_example, num_layers)
 
 
 def read_profile(name: str, roots: Sequence[Path] | None) -> str:
-    """Return the canonical JSON of a profile file, without validating its content.
-
-    The file must lie under one of the roots, unless these are None.
-    """
+    """Return the canonical JSON of a profile file, without validating its content."""
     path = resolve_file(name, "method.profile", roots)
     try:
         content = json.loads(read_text(path, most=MAX_PROFILE_BYTES))
@@ -236,10 +223,7 @@ def read_profile(name: str, roots: Sequence[Path] | None) -> str:
 
 
 def find_generator(name: str, roots: Sequence[Path] | None) -> GeneratorFile:
-    """Return the generator in a file.
-
-    The file must lie under one of the roots, unless these are None.
-    """
+    """Return the generator in a file."""
     path = resolve_file(name, "iterative.generator", roots)
     try:
         return read_generator(read_text(path, most=MAX_GENERATOR_BYTES))
@@ -255,10 +239,7 @@ def names_stored_profile(profile: str) -> bool:
 def check_locally(
     spec: ExperimentSpec, *, folders: Sequence[Path], engines: Collection[str]
 ) -> None:
-    """Make all checks that need no download and no model.
-
-    Task file and radius artifact of the spec have been read.
-    """
+    """Make all checks that need no download and no model."""
     check_resolved(spec)
     check_engine(spec, engines)
     check_splits_differ(spec)
@@ -277,10 +258,7 @@ def check_locally(
 
 
 def count_overlap(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:
-    """Return how many held-out rows have the prompt of a selection row.
-
-    It is None if either split is on the hub.
-    """
+    """Return how many held-out rows have the prompt of a selection row."""
     task, named = task_of(spec), spec.task
     selection = _local_rows(task, named.selection, "task.selection", folders)
     heldout = _local_rows(task, named.heldout, "task.heldout", folders)

@@ -19,7 +19,6 @@ class Command(NamedTuple):
     """`module:function`, or `module:COMMANDS`, a mapping of functions by subcommand."""
     line: str
     """First sentence of its own help."""
-    heading: str
 
 
 _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -73,8 +72,8 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
-        name: Command(f"modnorm.cli.{place}", line, heading)
-        for heading, commands in _BY_HEADING.items()
+        name: Command(f"modnorm.cli.{place}", line)
+        for commands in _BY_HEADING.values()
         for name, (place, line) in commands.items()
     }
 )

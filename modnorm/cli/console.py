@@ -138,10 +138,7 @@ def interval(bounds: Sequence[float] | None) -> str:
 def table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str] = ()
 ) -> "Table":
-    """Return a plain table; the first column and `texts` are to the left.
-
-    A narrow terminal cuts the cells of `texts` first, then it folds the others.
-    """
+    """Return a plain table; the first column and `texts` are to the left."""
     from rich.table import Table
     from rich.text import Text
 
@@ -172,10 +169,7 @@ def interruptible(remark: str) -> Iterator[None]:
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """End the process when Ctrl-C or SIGTERM has left the context; SIGTERM's exit code is 0.
-
-    Python's own end would take seconds, wait for some threads and run into others.
-    """
+    """End the process when Ctrl-C or SIGTERM has left the context; SIGTERM's exit code is 0."""
     before = signal.signal(signal.SIGTERM, _exit)
     try:
         yield

@@ -86,11 +86,7 @@ def run_distillation(
     device: str | None,
     quiet: bool,
 ) -> "DistillationDocument":
-    """Carry out a distillation, or return the figures of a finished one.
-
-    The caller has locked the directory. Without a server the searches run in a lab that works in
-    `home`.
-    """
+    """Carry out a distillation, or return the figures of a finished one."""
     from modnorm.analysis.distillation import load_distillation
     from modnorm.cli.progress import counted, loading
     from modnorm.client.run_directory import RunDirectory

@@ -100,12 +100,8 @@ def settings() -> "ClientSettings":
 
 
 def read_spec(path: Path) -> "ExperimentSpec":
-    """Read a spec with the task file and the radius artifact that it names, if any.
-
-    The returned spec holds the text of the task file and the number of the artifact: labs read
-    neither file.
-    """
-    from modnorm.client.radius import carry_radius
+    """Read a spec with the task file and the radius artifact that it names, if any."""
+    from modnorm.radius.artifact import carry_radius
     from modnorm.spec import located
 
     spec = read_unsettled_spec(path)
@@ -116,10 +112,7 @@ def read_spec(path: Path) -> "ExperimentSpec":
 
 
 def read_unsettled_spec(path: Path) -> "ExperimentSpec":
-    """Read a spec with its task file, but without its radius artifact.
-
-    For commands that choose the radius: the artifact need not exist yet.
-    """
+    """Read a spec with its task file, but without its radius artifact."""
     from modnorm.spec import load_spec, located
     from modnorm.tasks.declared_task import carry_declaration
 
@@ -138,10 +131,7 @@ def seeded(spec: "ExperimentSpec", seed: int | None) -> "ExperimentSpec":
 
 
 def check_spec(spec: "ExperimentSpec", file: Path | None = None) -> None:
-    """Refuse a spec before a lab is started, as far as this machine can check it.
-
-    With a file, from which the spec was read, errors name the line.
-    """
+    """Refuse a spec before a lab is started, as far as this machine can check it."""
     from modnorm.engines import engine_names
     from modnorm.spec import located
     from modnorm.spec_checks import check_locally
@@ -180,10 +170,7 @@ def connect(server: str | None) -> Iterator["Client"]:
 
 
 def lab_of(run: str, server: str | None) -> str | None:
-    """Return the server of the lab that ran RUN; None if RUN is on this machine.
-
-    A run that is no directory needs a lab that the user named: the default does not count.
-    """
+    """Return the server of the lab that ran RUN; None if RUN is on this machine."""
     if server is not None or Path(run).exists():
         return server
     found = settings()

@@ -138,10 +138,7 @@ def predict(
 
 @contextmanager
 def _engine_log(engine: str, *, quiet: bool) -> Iterator[None]:
-    """Send what vLLM prints to a file, so that it is neither between answers nor in the progress.
-
-    The file stays if the answers fail.
-    """
+    """Send what vLLM prints to a file, which stays if the answers fail."""
     import tempfile
 
     from modnorm.engines import is_vllm

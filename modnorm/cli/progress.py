@@ -62,11 +62,7 @@ class Screen(Progress):
     def show(
         self, phase: str, done: int, total: int, figures: Iterable[str] = (), reason: str = ""
     ) -> None:
-        """Show that `done` of `total` items of a phase are finished.
-
-        A line is printed at the begin of a phase, at its end, at a new reason to wait, and when
-        the last line is old.
-        """
+        """Show that `done` of `total` items of a phase are finished."""
         is_news = phase not in self._phases or reason not in {"", self._told}
         if phase not in self._phases:
             self._told = ""
@@ -118,10 +114,7 @@ def _speed(task: Task) -> str:
 
 @contextmanager
 def counted(name: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows how many of all items are done, on a terminal only.
-
-    In a pipe errors are one line, and nothing else.
-    """
+    """Yield a function that shows how many of all items are done, on a terminal only."""
     console = stderr()
     with Screen(console, quiet=quiet or not console.is_terminal) as screen:
         yield partial(screen.show, name)
@@ -141,10 +134,7 @@ def follow(
     ensemble_size: int,
     base_reward: Callable[[], float | None],
 ) -> None:
-    """Show events until there are no more.
-
-    `base_reward` returns the reward of the base, or None; it is called until the reward is known.
-    """
+    """Show events until there are no more."""
     from modnorm.v1 import experiment_pb2 as experiments
     from modnorm.wire.run_messages import extent, phase_of
 

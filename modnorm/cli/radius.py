@@ -113,10 +113,7 @@ def tune(
 
 @contextmanager
 def naming_options() -> Iterator[None]:
-    """Raise the error of a trial anew where an option set its field; the new one names the option.
-
-    It names no line of the spec.
-    """
+    """Name the option, not the field of the spec, in errors where an option set the field."""
     try:
         yield
     except ModnormError as error:
@@ -298,10 +295,7 @@ def home_of(spec_file: Path, command: str, out: Path | None) -> Path:
 
 @contextmanager
 def _held(out: Path) -> Iterator[None]:
-    """Lock the directory of an artifact, which must not be a run directory.
-
-    The cache directory, which keeps the artifact too, must be writable.
-    """
+    """Lock the directory of an artifact, which must not be a run directory."""
     from modnorm.client.run_directory import RunDirectory, hold
 
     RunDirectory(out).check_holds_no_run()
@@ -315,8 +309,7 @@ def _conclude(
 ) -> None:
     """Write `radius.json` and `radius.png`, store the artifact, show it."""
     from modnorm.analysis.plots import draw_radius
-    from modnorm.client.radius import keep_artifact
-    from modnorm.radius.artifact import RadiusArtifact
+    from modnorm.radius.artifact import RadiusArtifact, keep_artifact
 
     artifact, file = RadiusArtifact.of(document), out / "radius.json"
     write_file(file, artifact.to_json().encode())

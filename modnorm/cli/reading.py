@@ -281,10 +281,7 @@ def _write_json(records: Iterable[RecordT]) -> None:
 
 
 def _write_csv(kind: type[RecordT], records: Iterable[RecordT]) -> None:
-    """Write a line of names, then one line for each record; lists are JSON.
-
-    A file gets texts as they are, a terminal gets control characters spelt out.
-    """
+    """Write a line of names, then one line for each record; lists are JSON."""
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="\n")
     for cells in chain(

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 def write_results(
     client: Client, experiment: experiments.Experiment, directory: RunDirectory
 ) -> Path:
-    """Fetch a finished experiment, write its files, and return where the report is.
-
-    `results.json` is written last: if it exists, the other files are complete. Notes on stderr
-    state a search without a gain, skipped work, and environments that differ.
-    """
+    """Fetch a finished experiment, write its files, and return where the report is."""
     from modnorm.analysis.document import (
         describe_lost_search,
         describe_shortcuts,

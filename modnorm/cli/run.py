@@ -94,10 +94,7 @@ def _plan_runs(spec_files: Sequence[Path], home: Path, seed: int | None) -> list
 
 
 def _check_runs(runs: Sequence[_PlannedRun]) -> list[_PlannedRun]:
-    """Return the runs that the checks of this machine refuse, after a line about each.
-
-    If all are refused, the error is that of the first.
-    """
+    """Return the runs that the checks of this machine refuse, after a line about each."""
     for planned in runs:
         planned.directory.check(planned.spec)
     faults = {}
@@ -123,11 +120,7 @@ def _run_all(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Carry out runs in a lab inside this process, and print their results.
-
-    The caller has locked `home`. Refused runs are skipped and count as failures. Results that are
-    there without the lab that computed them, as in a copy of a run, are not computed again.
-    """
+    """Carry out runs in a lab inside this process, and print their results."""
     from modnorm.cli.results import read_results
     from modnorm.client.run_directory import state_directory
 
@@ -222,11 +215,7 @@ def follow_to_end(
     title: str | None = None,
     go_on: str = SUBMIT_AGAIN,
 ) -> "experiments.Experiment":
-    """Show the progress of an experiment until it ends, and return its final state.
-
-    The display shows `title` if the spec has no name, else the id. `go_on` states how to continue
-    a failed experiment once its cause is fixed.
-    """
+    """Show the progress of an experiment until it ends, and return its final state."""
     from modnorm.cli.progress import Screen, catch_up, follow
     from modnorm.client.connection import get_experiment
     from modnorm.client.watch import watch_messages
@@ -271,10 +260,7 @@ def submit_here(
 def lab_for(
     home: Path, server: str | None, prefix: str, *, quiet: bool
 ) -> "Iterator[tuple[Client, Submit]]":
-    """Yield a client of the lab that runs a command's experiments, and what submits them.
-
-    Without a server the lab works in `home`. In a shared lab nothing is cancelled.
-    """
+    """Yield a client of the lab that runs a command's experiments, and what submits them."""
     if server is None:
         with lab_here(home, quiet=quiet) as client:
             yield client, submit_here
@@ -295,10 +281,7 @@ def show_remarks(client: "Client", experiment_id: str) -> None:
 
 
 def check_end(experiment: "experiments.Experiment", go_on: str = SUBMIT_AGAIN) -> None:
-    """Raise the error of an experiment that failed or was cancelled.
-
-    `go_on` states how to continue a failed experiment once its cause is fixed.
-    """
+    """Raise the error of an experiment that failed or was cancelled."""
     from modnorm.v1 import experiment_pb2 as experiments
 
     if experiment.state == experiments.EXPERIMENT_STATE_FAILED:

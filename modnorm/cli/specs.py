@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import amount, echo, emit, emit_json, say
+from modnorm.cli.console import amount, echo, emit, emit_json, note, say
 from modnorm.cli.options import (
     Json,
     Seed,
@@ -82,17 +82,27 @@ def _checked(path: Path, *, as_json: bool) -> dict[str, object]:
 
     spec = read_spec(path)
     check_spec(spec, path)
-    obstacles, absent = _obstacles(spec), _unchecked(spec)
+    obstacles, absent = [], _unchecked(spec)  # not the fault of the spec
+    try:
+        check_model(spec)
+    except UnavailableError as error:
+        obstacles.append(error.message)
+    try:
+        settings().check_cache()
+    except InvalidInputError as error:
+        obstacles.append(error.reason)
     overlap = count_overlap(spec, folders=settings().split_folders)
     if not as_json:
         names = ", ".join(absent)
         rest = f"; not on this machine, so the run downloads and checks: {names}" if names else ""
         echo(f"{path}: valid{rest}")
         for obstacle in obstacles:
-            say(f"note: {obstacle}; a run on this machine would fail")
+            note(f"{obstacle}; a run on this machine would fail")
         if overlap:
-            note = f"note: {overlap} held-out rows have the prompts of selection rows"
-            say(f"{note}: they do not test the selection")
+            note(
+                f"{overlap} held-out rows have the prompts of selection rows: they do not test "
+                "the selection"
+            )
     return {
         "file": str(path),
         "valid": True,
@@ -100,20 +110,6 @@ def _checked(path: Path, *, as_json: bool) -> dict[str, object]:
         "obstacles": obstacles,
         "overlap": overlap,
     }
-
-
-def _obstacles(spec: "ExperimentSpec") -> list[str]:
-    """Return why a run on this machine would fail through no fault of the spec."""
-    found = []
-    try:
-        check_model(spec)
-    except UnavailableError as error:
-        found.append(error.message)
-    try:
-        settings().check_cache()
-    except InvalidInputError as error:
-        found.append(error.reason)
-    return found
 
 
 def _unchecked(spec: "ExperimentSpec") -> list[str]:
@@ -218,17 +214,15 @@ def tasks(*, as_json: Json = False) -> None:
     from modnorm.tasks.registry import scorer_names, task_names, task_summary
 
     found = {name: (list(scorer_names(name)), task_summary(name)) for name in task_names()}
-    if as_json:
-        emit_json(
-            [
-                {"name": name, "scorers": scorers, "summary": summary}
-                for name, (scorers, summary) in found.items()
-            ]
-        )
-        return
-    for name, (scorers, summary) in found.items():
-        echo(f"{name:16}{summary}")
-        echo(f"{'':16}scorers: {', '.join(scorers)}")
+    document = [
+        {"name": name, "scorers": scorers, "summary": summary}
+        for name, (scorers, summary) in found.items()
+    ]
+    lines = [
+        f"{name:16}{summary}\n{'':16}scorers: {', '.join(scorers)}"
+        for name, (scorers, summary) in found.items()
+    ]
+    emit(document, "\n".join(lines), as_json=as_json)
 
 
 def methods(*, as_json: Json = False) -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
     from modnorm.suites.journal import CellRecord
     from modnorm.suites.outcomes import SuiteOutcomes
-    from modnorm.suites.runner import CellStatus
     from modnorm.suites.suite_file import Fragment
 
 SuiteFile = Annotated[Path, arg("FILE", "Suite file, YAML.")]
@@ -75,7 +74,14 @@ def run(
     directory = _directory(out, loaded)
     RunDirectory(directory).check_holds_no_run()
     if server is None:
-        _check_any(cells)
+        faults = []
+        for cell in cells:
+            try:
+                check_spec(cell.spec)
+            except ModnormError as error:
+                faults.append(error)
+        if len(faults) == len(cells):
+            raise faults[0]
     with interruptible("stopped; the same command resumes here"), hold(directory):
         finished = _run_cells(loaded, cells, directory, server, in_flight, quiet=quiet)
     _show_status(loaded, cells, directory, as_json=as_json)
@@ -87,8 +93,26 @@ def plan(
     suite_file: SuiteFile, *, only: Only = None, set_: Settings = None, as_json: Json = False
 ) -> None:
     """Count experiments, candidates and evaluations of a suite."""
+    from modnorm.suites.cost_estimate import plan_suite
+
     loaded = _load(suite_file, set_)
-    _show_plan(loaded, _chosen(loaded, only), as_json=as_json)
+    cost = plan_suite(_chosen(loaded, only))
+    if as_json:
+        emit_json({"suite": loaded.suite.name, **cost.as_dict()})
+        return
+    figures = {
+        "experiments": cost.experiments,
+        "candidates": cost.candidates,
+        "evaluations, search": cost.search,
+        "evaluations, development": cost.development,
+        "evaluations, monitored states": cost.monitoring,
+        "evaluations, held-out, at most": cost.final_at_most,
+        "evaluations, base": cost.base,
+    }
+    rows = ((name, f"{figure:,}") for name, figure in figures.items())
+    echo_table((loaded.suite.name, ""), rows)
+    if cost.uncounted:
+        say(f"{cost.uncounted} cells have rows that are not counted here")
 
 
 def status(
@@ -141,20 +165,6 @@ def tables(
 
 
 COMMANDS = {"run": run, "plan": plan, "status": status, "table": tables}
-
-
-def _check_any(cells: "Sequence[Cell]") -> None:
-    """Refuse a suite before a lab is started if none of its cells can run."""
-    first: ModnormError | None = None
-    for cell in cells:
-        try:
-            check_spec(cell.spec)
-        except ModnormError as error:
-            first = first or error
-        else:
-            return
-    if first is not None:
-        raise first
 
 
 def _load(path: Path, set_: Sequence[str] | None) -> "LoadedSuite":
@@ -220,11 +230,7 @@ def _run_cells(
     *,
     quiet: bool,
 ) -> bool:
-    """Run cells; return whether all are finished.
-
-    The caller has locked the directory of the suite. Without a server the cells run in this
-    process. Distillations run last, one after another.
-    """
+    """Run cells; return whether all are finished."""
     from modnorm.cli.distil import run_distillation
     from modnorm.cli.results import write_results
     from modnorm.cli.run import lab_for
@@ -303,29 +309,6 @@ def _progress_lines(*, quiet: bool) -> "Callable[[Cell, CellRecord], None]":
     return show
 
 
-def _show_plan(loaded: "LoadedSuite", cells: "Sequence[Cell]", *, as_json: bool) -> None:
-    """Print the expected cost of cells."""
-    from modnorm.suites.cost_estimate import plan_suite
-
-    cost = plan_suite(cells)
-    if as_json:
-        emit_json({"suite": loaded.suite.name, **cost.as_dict()})
-        return
-    figures = {
-        "experiments": cost.experiments,
-        "candidates": cost.candidates,
-        "evaluations, search": cost.search,
-        "evaluations, development": cost.development,
-        "evaluations, monitored states": cost.monitoring,
-        "evaluations, held-out, at most": cost.final_at_most,
-        "evaluations, base": cost.base,
-    }
-    rows = ((name, f"{figure:,}") for name, figure in figures.items())
-    echo_table((loaded.suite.name, ""), rows)
-    if cost.uncounted:
-        say(f"{cost.uncounted} cells have rows that are not counted here")
-
-
 def _show_status(
     loaded: "LoadedSuite",
     cells: "Sequence[Cell]",
@@ -353,19 +336,19 @@ def _show_status(
         )
         return
     shown = statuses if every else [each for each in statuses if each.record.error]
-    if shown:
-        echo_table(("cell", "state", ""), map(_status_row, shown))
+    rows = []
+    for each in shown:
+        record = each.record
+        text = f"{record.phase} {record.done}/{record.total}" if record.total else record.phase
+        if record.waits_for:
+            text += f", waiting: {record.waits_for}"
+        if each.state == "finished":
+            text = ""
+        rows.append((each.cell, each.state, record.error or text))
+    if rows:
+        echo_table(("cell", "state", ""), rows)
     summary = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     echo(f"{loaded.suite.name}: {summary}")
-
-
-def _status_row(status: "CellStatus") -> tuple[str, str, str]:
-    record = status.record
-    progress = f"{record.phase} {record.done}/{record.total}" if record.total else record.phase
-    if record.waits_for:
-        progress += f", waiting: {record.waits_for}"
-    shown = "" if status.state == "finished" else progress
-    return status.cell, status.state, record.error or shown
 
 
 def _draw(outcomes: "SuiteOutcomes", place: Path) -> None:

@@ -11,9 +11,9 @@ import grpc
 from google.protobuf.message import Message
 
 from modnorm.arguments import require_seconds, require_text, require_type
-from modnorm.client.radius import carry_radius
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
+from modnorm.radius.artifact import carry_radius
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.declared_task import carry_declaration
 from modnorm.v1 import experiment_pb2 as experiments

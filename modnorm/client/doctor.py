@@ -69,11 +69,7 @@ _SHOWN = ("modnorm", "torch", "transformers", "grpcio")
 
 
 def check_machine(cache: Path | None, *, driver: Path = _NVIDIA) -> Iterator[Finding]:
-    """Yield the findings about this machine.
-
-    `cache` is the directory that runs share; None is the default. `driver` exists if there is an
-    NVIDIA driver. A check that raises is a finding, too.
-    """
+    """Yield the findings about this machine."""
     checks: tuple[tuple[str, Callable[[], Finding]], ...] = (
         ("packages", _check_packages),
         ("device", partial(_check_device, driver)),

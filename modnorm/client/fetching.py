@@ -30,12 +30,7 @@ def save_run(client: Connection, experiment_id: str, directory: Path) -> None:
 
 
 def save_run_to(client: Connection, experiment_id: str, directory: Path) -> None:
-    """Write the directory of a finished experiment where nothing else is.
-
-    Raises:
-        PreconditionError: the experiment has not succeeded.
-        ConflictError: the directory holds something else, or another process works in it.
-    """
+    """Write the directory of a finished experiment where nothing else is."""
     place = RunDirectory(directory)
     list_run_files(client, experiment_id)  # refuses one without results
     spec = spec_from_proto(get_experiment(client, experiment_id).spec)

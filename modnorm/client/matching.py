@@ -38,14 +38,7 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
     client: ClientSettings,
     on_calibration: CalibrationProgress | None = None,
 ) -> MatchingPlan:
-    """Return the matching that a spec asks for: its model, method and first selection rows.
-
-    A profile that the method needs and the spec does not name is calibrated as an experiment
-    would have it, and kept in the folder.
-
-    The radius of the spec does not matter. `on_calibration` gets the prompts calibrated and in
-    all.
-    """
+    """Return the matching that a spec asks for: its model, method and first selection rows."""
     checkpoint = resolve_checkpoint(spec.model.name, spec.model.revision)
     encoded = _prompts(spec, checkpoint, max(settings.prompts, spec.calibration.examples), client)
     method = spec.method
@@ -76,10 +69,7 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
 
 
 def calibrate_experiment(spec: ExperimentSpec, client: ClientSettings) -> str:
-    """Return the digest of the profile that an experiment would calibrate.
-
-    It is calibrated in this process, once, and kept where experiments find profiles by digest.
-    """
+    """Return the digest of the profile that an experiment would calibrate."""
     checkpoint = resolve_checkpoint(spec.model.name, spec.model.revision)
     folder = client.cache / "profiles"
     prompts = _prompts(spec, checkpoint, spec.calibration.examples, client)

@@ -37,11 +37,7 @@ def prepare_generator(  # noqa: PLR0913 - the last two are keyword-only
     on_batch: Callable[[int, int], None],
     folders: Sequence[Path] | None = None,
 ) -> GeneratorFile:
-    """Prepare a generator on puzzles whose stored solution is right; others are skipped.
-
-    The data are rows of Countdown with a column `solution`. `on_batch` gets finished and all
-    batches.
-    """
+    """Prepare a generator on puzzles whose stored solution is right; others are skipped."""
     checkpoint = resolve_checkpoint(model, revision)
     examples = list(_examples(checkpoint, data, folders))
     if not examples:

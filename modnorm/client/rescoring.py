@@ -73,10 +73,7 @@ def rescore_run(
     judges: Executor | None = None,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Rescored:
-    """Judge all completions of a finished run anew, rank and vote.
-
-    The task has the new scorer. `on_progress` gets the number of models judged and of all models.
-    """
+    """Judge all completions of a finished run anew, rank and vote."""
     check_has_votes(run.spec)
     _check_complete(run)
     judging = _Judging(task, {split: _rows(run, split, task) for split in _SPLITS}, judges)
@@ -106,10 +103,7 @@ def rescore_run(
 
 
 def rescored_document(run: Run, rescored: Rescored) -> dict[str, object]:
-    """Return the content of the file: like `results.json` without times and ids.
-
-    The scorer in `provenance` is the old one, the experiment's.
-    """
+    """Return the content of the file: like `results.json` without times and ids."""
     return {
         "schema": SCHEMA,
         "spec": run.spec.model_dump(mode="json"),

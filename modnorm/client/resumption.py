@@ -49,11 +49,7 @@ def resume_or_submit(
 def resume_or_submit_shared(
     client: Client, spec: ExperimentSpec, prefix: str
 ) -> experiments.Experiment:
-    """Submit a spec to a lab that others use too.
-
-    As in `resume_or_submit`, the same spec is the same experiment, and a failed one is followed
-    by another. But no experiment is cancelled, and no list is read.
-    """
+    """Submit a spec to a lab that others use too."""
     for name in _request_ids(spec):
         experiment = create_experiment(client, spec, f"{prefix}/{name}")
         if experiment.state not in _ENDED_EARLY:

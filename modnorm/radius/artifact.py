@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from modnorm.errors import InvalidInputError
-from modnorm.files import canonical_json, read_fault, read_text
+from modnorm.files import canonical_json, is_digest, read_fault, read_text, write_file
 from modnorm.perturbation.methods import needs_profile, refuse_unused_profile
 from modnorm.spec import (
     MAX_RADIUS,
@@ -26,6 +26,7 @@ from modnorm.spec import (
 )
 from modnorm.spec.search_sections import PromptDigest
 from modnorm.spec.section import Section, plain_words
+from modnorm.tasks.row_files import resolve_file
 
 _DECIMALS = 12
 """Decimals to which objectives are compared."""
@@ -346,10 +347,7 @@ class RadiusArtifact:
         return _DOCUMENT.validate_json(self.canonical)
 
     def resolve(self, spec: ExperimentSpec) -> ExperimentSpec:
-        """Return the spec with this artifact's radius and its source.
-
-        It does not compare models: services compare the model's digest.
-        """
+        """Return the spec with this artifact's radius and its source."""
         named = spec.method.radius_source
         transfer = named is not None and named.transfer
         self._check(spec, transfer=transfer)
@@ -399,3 +397,50 @@ def _fault(message: str) -> InvalidInputError:
         field="method.radius",
         remedy="use the file that `modnorm tune` or `modnorm match` wrote, or a number",
     )
+
+
+def radius_folder(cache: Path) -> Path:
+    """Return where the artifacts made on this machine are kept, each as `DIGEST.json`."""
+    return cache / "radii"
+
+
+def carry_radius(spec: ExperimentSpec, cache: Path | None = None) -> ExperimentSpec:
+    """Return a spec whose radius is a number, read from the artifact that it names, if any."""
+    source = spec.method.radius_source
+    if source is None or spec.method.is_resolved:
+        return spec
+    return _find(source.artifact, cache).resolve(spec)
+
+
+def keep_artifact(artifact: RadiusArtifact, cache: Path) -> None:
+    """Keep an artifact where specs can name it by its digest."""
+    path = radius_folder(cache) / f"{artifact.digest}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, artifact.to_json().encode())
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write {path}: {error.strerror}",
+            field="cache_dir",
+            remedy="set MODNORM_CACHE_DIR to a directory that can be written",
+        ) from error
+
+
+def _find(name: str, cache: Path | None) -> RadiusArtifact:
+    if not is_digest(name):
+        return RadiusArtifact.load(resolve_file(name, "method.radius", None))
+    path = None if cache is None else radius_folder(cache) / f"{name}.json"
+    if path is None or not path.is_file():
+        raise InvalidInputError(
+            f"there is no radius artifact {name[:16]}... on this machine",
+            field="method.radius",
+            remedy="name the file that `modnorm tune` or `modnorm match` wrote",
+        )
+    artifact = RadiusArtifact.load(path)
+    if artifact.digest != name:
+        raise InvalidInputError(
+            f"{path} holds another artifact than its name states",
+            field="method.radius",
+            remedy="remove it, and name the file that `modnorm tune` or `modnorm match` wrote",
+        )
+    return artifact

@@ -64,10 +64,7 @@ class Displacement:
 
 
 def symmetric_kl(base: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Return 1/2 [KL(p || q) + KL(q || p)] by position: exactly symmetric, 0 on equal logits.
-
-    The sum of both directions is sum (p - q)(log p - log q), whose terms are never negative.
-    """
+    """Return 1/2 [KL(p || q) + KL(q || p)] by position: exactly symmetric, 0 on equal logits."""
     pairs = zip(torch.split(base, _ROWS), torch.split(other, _ROWS), strict=True)
     return torch.cat([_symmetric_kl(one, two) for one, two in pairs])
 

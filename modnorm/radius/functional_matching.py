@@ -168,11 +168,7 @@ def match(
     on_step: Callable[[Measurement], object] = lambda _: None,
     device: torch.device | None = None,
 ) -> MatchingDocument:
-    """Measure all candidates that were not measured in this folder, and choose a radius.
-
-    An interrupted matching gives the document of an uninterrupted one. Each set of inputs of the
-    measurements, such as the prompts and the device, has a file of its own.
-    """
+    """Measure all candidates that were not measured in this folder, and choose a radius."""
     plan.check()
     used = device or best_device()
     inputs = json_digest(plan.inputs(used))

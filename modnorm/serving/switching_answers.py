@@ -85,10 +85,7 @@ class SwitchingAnswers:
         return self._thread.is_alive() and not self._loading.done()
 
     async def answer(self, question: Question) -> AsyncGenerator[str | Prediction]:
-        """Yield pieces of the text if the question streams, then the prediction.
-
-        Closing the generator drops the question while it waits.
-        """
+        """Yield pieces of the text if the question streams, then the prediction."""
         loop, tokens = asyncio.get_running_loop(), asyncio.Queue[Sequence[int] | None]()
         job = _Job(question, lambda ids: loop.call_soon_threadsafe(tokens.put_nowait, ids))
         self._queue(job)
@@ -110,10 +107,7 @@ class SwitchingAnswers:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Answer the questions that wait, then free the engine and end the thread.
-
-        It does not wait for a load.
-        """
+        """Answer the questions that wait, then free the engine and end the thread."""
         with self._changed:
             self._stopping = True
             self._changed.notify()

@@ -9,10 +9,10 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from modnorm.client.radius import carry_radius
 from modnorm.errors import InvalidInputError
 from modnorm.files import MAX_YAML_BYTES, read_fault, read_text
 from modnorm.hints import one_of
+from modnorm.radius.artifact import carry_radius
 from modnorm.spec import read_yaml
 from modnorm.spec.section import first_fault
 from modnorm.suites.cells import Cell, make_cells, naming_cell, overlay

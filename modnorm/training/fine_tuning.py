@@ -263,10 +263,7 @@ def write_student(
     directory: Path,
     notes: Mapping[str, str],
 ) -> str:
-    """Write a student in the dtype of its base, with the base's tokenizer and chat template.
-
-    A tied head is stored once, as in the base.
-    """
+    """Write a student in the dtype of its base, with the base's tokenizer and chat template."""
     stored = CheckpointWeights(checkpoint)
     tensors = {}
     for tensor in stored.layout:

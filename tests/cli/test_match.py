@@ -6,7 +6,7 @@ import pytest
 import torch
 import yaml
 
-from modnorm.client.radius import carry_radius
+from modnorm.radius.artifact import carry_radius
 from modnorm.spec import load_spec
 from verification.labs.waiting import wait_until
 

@@ -3,9 +3,8 @@ import re
 
 import pytest
 
-from modnorm.client.radius import carry_radius
 from modnorm.client.tuning import Trial, check_development_rows, development_prompts, grid_document
-from modnorm.radius.artifact import RadiusArtifact
+from modnorm.radius.artifact import RadiusArtifact, carry_radius
 from modnorm.spec import DataSpec, parse_spec
 from modnorm.spec_checks import check_locally
 from modnorm.tasks import get_task

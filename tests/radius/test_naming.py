@@ -1,9 +1,8 @@
 import pytest
 
-from modnorm.client.radius import carry_radius, keep_artifact, radius_folder
 from modnorm.client.tuning import Trial, grid_document
 from modnorm.errors import InvalidInputError
-from modnorm.radius.artifact import RadiusArtifact
+from modnorm.radius.artifact import RadiusArtifact, carry_radius, keep_artifact, radius_folder
 from modnorm.spec import parse_spec
 from modnorm.v1.experiment_pb2 import Provenance
 from tests.faults import error_at
