@@ -82,14 +82,6 @@ def test_a_fetched_folder_checks(fetched, modnorm, modnorm_json):
     assert out.startswith("gsm8k: sound, fetched from a folder\n  gsm8k/selection ")
 
 
-def test_a_task_that_is_named_must_be_there(fetched, modnorm):
-    code, out, err = modnorm("data", "check", "gsm8k", "rocstories", "--folder", fetched)
-    assert code == 2
-    assert out.startswith("gsm8k: sound")
-    assert err.startswith("error: ")
-    assert "rocstories" in err
-
-
 def test_own_files_check_too(own, printed, modnorm_json):
     (document,) = modnorm_json("data", "check", "gsm8k", "--folder", own)
     assert (document["sound"], document["fetched"]) == (True, False)

@@ -8,15 +8,8 @@ import yaml
 GRID = ("--radii", "1,2", "--heldout", "bundled:countdown-development")
 COMMANDS = {
     "submit": ("submit", "SPEC"),
-    "watch": ("watch", "e1"),
-    "show": ("show", "e1"),
     "show, written": ("show", "e1", "--out", "OUT"),
-    "list": ("list",),
-    "cancel": ("cancel", "e1"),
     "answers": ("answers", "e1"),
-    "votes": ("votes", "e1"),
-    "rescore": ("rescore", "e1", "--scorer", "reference"),
-    "export": ("export", "e1", "--out", "OUT"),
     "tune": ("tune", "SPEC", *GRID, "--out", "OUT"),
     "suite run": ("suite", "run", "SUITE", "--out", "OUT"),
 }

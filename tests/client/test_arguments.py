@@ -70,7 +70,7 @@ def check(call, parameters, data):
 
 few = partial(
     settings,
-    max_examples=25,
+    max_examples=10,
     deadline=timedelta(seconds=5),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
