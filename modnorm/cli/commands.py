@@ -27,7 +27,7 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "validate": ("specs:validate", "Check specs without running them."),
         "plan": ("specs:plan", "Estimate jobs, tokens and hours of a spec."),
         "run": ("run:run", "Run experiments in this process and write results and a report."),
-        "distil": ("distil:distil", "Train one model on an ensemble's right answers, in rounds."),
+        "distil": ("run:distil", "Train one model on an ensemble's right answers, in rounds."),
         "suite": ("suite:COMMANDS", "Run the experiments of one file, and print tables."),
         "tasks": ("specs:tasks", "List the tasks."),
         "methods": ("specs:methods", "List the methods."),

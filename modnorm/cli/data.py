@@ -155,7 +155,14 @@ def _fetchable(place: Path, source: Path | None) -> list[str]:
 
 
 def _entries(data: "Dataset", place: Path) -> Iterator[dict[str, object]]:
+    from modnorm.tasks.splits import split_from_folder
+
     for name, split in data.splits.items():
+        try:
+            stored = split_from_folder(data, name, place, field="folder")
+            state = "absent" if stored is None else "here"
+        except InvalidInputError:
+            state = "damaged"
         yield {
             "split": f"{data.task}/{name}",
             "rows": split.rows,
@@ -165,17 +172,8 @@ def _entries(data: "Dataset", place: Path) -> Iterator[dict[str, object]]:
             "source": data.hub or data.url,
             "config": data.config,
             "revision": data.revision,
-            "state": _state(data, name, place),
+            "state": state,
         }
-
-
-def _state(data: "Dataset", name: str, place: Path) -> str:
-    from modnorm.tasks.splits import split_from_folder
-
-    try:
-        return "absent" if split_from_folder(data, name, place, field="folder") is None else "here"
-    except InvalidInputError:
-        return "damaged"
 
 
 def _home(data: "Dataset") -> str:

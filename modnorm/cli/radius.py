@@ -34,7 +34,6 @@ from modnorm.files import write_file
 from modnorm.spec_limits import MAX_SEED
 
 if TYPE_CHECKING:
-    from modnorm.client.tuning import Trial
     from modnorm.radius.artifact import GridDocument, MatchingDocument, MatchingSettings
     from modnorm.spec import ExperimentSpec
     from modnorm.v1 import experiment_pb2 as experiments
@@ -92,7 +91,7 @@ def tune(
         home = home_of(spec_file, "tune", out)
         with _held(home):
             from modnorm.cli.run import SAME_COMMAND, follow_to_end, lab_for
-            from modnorm.client.tuning import development_prompts, grid_document
+            from modnorm.client.tuning import Trial, development_prompts, grid_document
 
             with interruptible(_RESUMES), lab_for(home, server, "tune", quiet=quiet) as lab:
                 client, submit = lab
@@ -101,10 +100,21 @@ def tune(
                 )
                 if server is not None:  # all before the first wait: evaluators share them
                     accepted = list(accepted)
-                trials = [
-                    _trial_of(spec, follow_to_end(client, one, quiet=quiet, go_on=SAME_COMMAND))
-                    for spec, one in zip(specs, accepted, strict=True)
-                ]
+                trials = []
+                for spec, one in zip(specs, accepted, strict=True):
+                    ended = follow_to_end(client, one, quiet=quiet, go_on=SAME_COMMAND)
+                    if not ended.ensembles:
+                        raise EvaluationError(
+                            f"{spec.name}: too few candidates are left for an ensemble"
+                        )
+                    trials.append(
+                        Trial(
+                            radius=spec.method.radius,
+                            seed=spec.population.seed,
+                            metric=ended.ensembles[0].metric,
+                            provenance=ended.provenance,
+                        )
+                    )
             digest, folders = trials[0].provenance.heldout_digest, settings().split_folders
             prompts = development_prompts(specs[0], digest, folders=folders)
             document = grid_document(specs[0], trials, prompts)
@@ -155,19 +165,6 @@ def _plan_trials(
         for radius in radii
         for seed in seeds
     ]
-
-
-def _trial_of(spec: "ExperimentSpec", ended: "experiments.Experiment") -> "Trial":
-    from modnorm.client.tuning import Trial
-
-    if not ended.ensembles:
-        raise EvaluationError(f"{spec.name}: too few candidates are left for an ensemble")
-    return Trial(
-        radius=spec.method.radius,
-        seed=spec.population.seed,
-        metric=ended.ensembles[0].metric,
-        provenance=ended.provenance,
-    )
 
 
 def _grid(document: "GridDocument") -> Rows:

@@ -231,9 +231,8 @@ def _run_cells(
     quiet: bool,
 ) -> bool:
     """Run cells; return whether all are finished."""
-    from modnorm.cli.distil import run_distillation
     from modnorm.cli.results import write_results
-    from modnorm.cli.run import lab_for
+    from modnorm.cli.run import lab_for, run_distillation
     from modnorm.suites.journal import CellState, Journal
     from modnorm.suites.runner import SuiteRunner
 

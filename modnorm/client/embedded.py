@@ -78,7 +78,6 @@ def embedded_client(
     The caller has locked `home`. Without `evaluate` stored jobs wait. With `log_output` all output
     of this process and its engine goes to the lab's log, but that of `modnorm.process_output`.
     """
-    settings.check_cache()
     start = find_embedded()
     state, cache, data = state_directory(home), settings.cache, settings.data_roots
     is_new, is_unused = not state.exists(), False

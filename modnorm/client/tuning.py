@@ -95,43 +95,45 @@ def grid_document(
 ) -> GridDocument:
     """Return the content of a grid's artifact: best mean metric, ties to the smaller radius."""
     found = _common(trials)
-    radii = tuple(_grid_radius(radius, trials) for radius in sorted({t.radius for t in trials}))
+    by_radius: dict[float, list[GridTrial]] = {}
+    for each in sorted(trials, key=lambda one: one.radius):
+        trial = GridTrial(seed=each.seed, metric=each.metric)
+        by_radius.setdefault(each.radius, []).append(trial)
+    radii = tuple(
+        GridRadius(radius=radius, mean=mean([one.metric for one in tried]), trials=tuple(tried))
+        for radius, tried in by_radius.items()
+    )
+    population, task, method = example.population, example.task, example.method
     return GridDocument(
         model=Subject(
             name=example.model.name, revision=example.model.revision, digest=found.model_digest
         ),
-        task=example.task.name,
+        task=task.name,
         method=MethodSubject(
-            name=example.method.name,
-            masses=example.method.masses,
+            name=method.name,
+            masses=method.masses,
             profile=found.profile_digest or None,
             scale_map=found.scale_map_digest,
-            rank=example.method.rank,
-            target_modules=example.method.target_modules,
+            rank=method.rank,
+            target_modules=method.target_modules,
         ),
         radius=smallest([(one.radius, -one.mean) for one in radii]),
-        settings=_settings(example, found, [one.seed for one in radii[0].trials], prompts),
+        settings=GridSettings(
+            population=population.size,
+            ensemble_size=population.ensemble_sizes[0],
+            seeds=tuple(one.seed for one in radii[0].trials),
+            pool=population.pool,
+            noise=population.noise,
+            scorer=found.scorer,
+            max_tokens=task.max_tokens,
+            engine=example.engine,
+            selection=task.selection,
+            selection_digest=found.selection_digest,
+            development=task.heldout,
+            development_digest=found.heldout_digest,
+            development_prompts=tuple(prompts),
+        ),
         radii=radii,
-    )
-
-
-def _settings(
-    example: ExperimentSpec, found: Provenance, seeds: Sequence[int], prompts: Sequence[str]
-) -> GridSettings:
-    return GridSettings(
-        population=example.population.size,
-        ensemble_size=example.population.ensemble_sizes[0],
-        seeds=tuple(seeds),
-        pool=example.population.pool,
-        noise=example.population.noise,
-        scorer=found.scorer,
-        max_tokens=example.task.max_tokens,
-        engine=example.engine,
-        selection=example.task.selection,
-        selection_digest=found.selection_digest,
-        development=example.task.heldout,
-        development_digest=found.heldout_digest,
-        development_prompts=tuple(prompts),
     )
 
 
@@ -150,15 +152,6 @@ def _common(trials: Sequence[Trial]) -> Provenance:
                     "directory",
                 )
     return first
-
-
-def _grid_radius(radius: float, trials: Sequence[Trial]) -> GridRadius:
-    tried = tuple(
-        GridTrial(seed=trial.seed, metric=trial.metric)
-        for trial in trials
-        if trial.radius == radius
-    )
-    return GridRadius(radius=radius, mean=mean([trial.metric for trial in tried]), trials=tried)
 
 
 def check_development_rows(
