@@ -1,0 +1,277 @@
+"""What each mechanism is worth: whole runs of a real model with one mechanism off at a time.
+
+    python -m benchmarks.worth MODEL --task gsm8k --rows 500 --population 50 --experts 10 --out DIR
+    python -m benchmarks.worth ... --gpus 0 1 --only all drafts
+
+Runs go side by side on the GPUs and share the profile, so `calibrate` means something in the first
+run only. A variant with a result in DIR is not run again; DIR/worth.md is the table. The first run
+on each GPU, whose compile caches are empty, is repeated. Engines under MPS and model affinity need
+a lab and several models: no single run shows them.
+"""
+
+import argparse
+import json
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+from benchmarks.pipeline.recording import GpuBusy
+from modnorm.analysis.run_files import read_timings
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import import_engine
+from modnorm.engines.protocol import Engine
+from modnorm.engines.settings import EngineSettings
+from modnorm.services.common.settings import inherited_environment
+
+_ALL = "all"
+"""The variant with every mechanism."""
+_WARM = "warm-up"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One mechanism that is off."""
+
+    spec: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Fields of the spec's sections that differ."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    """Optimisations of the register that are off."""
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    """Engine arguments of vLLM that differ."""
+    patches: Mapping[str, object] = field(default_factory=dict)
+    """What stands for objects, by their names, where no setting switches them off."""
+
+
+def _nothing(*_: object) -> None:
+    """Stand for a mechanism that is off."""
+
+
+VARIANTS: Mapping[str, Variant] = {
+    _ALL: Variant(),
+    "drafts": Variant(spec={"engine": {"drafts": "none"}}),
+    "in_flight_steps": Variant(without=("in_flight_steps",)),
+    "output_gathering": Variant(without=("output_gathering",)),
+    "pending_calls": Variant(without=("pending_calls",)),
+    "weight_kernels": Variant(
+        arguments={"worker_extension_cls": "benchmarks.plain_weights.PlainWeightsWorker"}
+    ),
+    "more_sequences": Variant(spec={"engine": {"max_num_seqs": 256}}),
+    "early_stop": Variant(patches={"modnorm.services.evaluator.job_scoring.early_stop": _nothing}),
+    "short_circuit": Variant(
+        patches={
+            "modnorm.services.aggregator.experiments.early_stop.EarlyStopCache.skippable": (
+                lambda *_: ()
+            )
+        }
+    ),
+    "early_stop_and_short_circuit": Variant(spec={"population": {"statistics": "full"}}),
+    "claims_ahead": Variant(patches={"modnorm.services.evaluator.lease.TAIL": float("inf")}),
+    "early_start": Variant(patches={"modnorm.services.embedded.is_vllm": lambda _: False}),
+}
+
+
+def main() -> int:
+    """Run the variants that have no result, and print the table."""
+    options = _options()
+    options.out.mkdir(parents=True, exist_ok=True)
+    left: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in options.only or VARIANTS:
+        if not (options.out / f"{name}.json").exists():
+            left.put(name)
+    threads = [threading.Thread(target=_work, args=(gpu, left, options)) for gpu in options.gpus]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    table = render(options.out)
+    (options.out / "worth.md").write_text(table)
+    print(table)
+    return 0
+
+
+def render(out: Path) -> str:
+    """Return the table of all results in Markdown; ratios are to the run with all mechanisms."""
+    found = {name: path for name in VARIANTS if (path := out / f"{name}.json").exists()}
+    results = {name: json.loads(path.read_text()) for name, path in found.items()}
+    columns = ("total", "calibrate", "engine start", "search", "vote", "report", "busy")
+    lines = [
+        "| without | " + " | ".join(columns) + " | search and vote, times as long |",
+        "|---|" + "---:|" * (len(columns) + 1),
+    ]
+    for name, result in results.items():
+        cells = [f"{result[column] or 0:.1f}" for column in columns]
+        ratio = _work_seconds(result) / _work_seconds(results.get(_ALL, result))
+        lines.append(f"| {name} | {' | '.join(cells)} | {ratio:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _work_seconds(result: Mapping[str, float]) -> float:
+    return result["search"] + result["vote"]
+
+
+def _work(gpu: str, left: "queue.SimpleQueue[str]", options: argparse.Namespace) -> None:
+    """Run variants on one GPU until none is left."""
+    warm = options.out / f"{_WARM}-{gpu}"
+    if not warm.exists() and not left.empty():
+        _run(gpu, _ALL, warm, options)
+    while True:
+        try:
+            name = left.get_nowait()
+        except queue.Empty:
+            return
+        place = options.out / name
+        result = _run(gpu, name, place, options)
+        if result is not None:
+            (options.out / f"{name}.json").write_text(json.dumps(result, indent=1))
+
+
+def _run(
+    gpu: str, name: str, place: Path, options: argparse.Namespace
+) -> Mapping[str, object] | None:
+    """Run a variant in a process of its own; return its seconds, None if it failed."""
+    shutil.rmtree(place, ignore_errors=True)
+    variant, spec = VARIANTS[name], _spec(options)
+    for section, changes in variant.spec.items():
+        spec[section] |= changes
+    place.mkdir(parents=True)
+    (place / "spec.json").write_text(json.dumps({**spec, "reuse": False}))
+    caches = options.out.absolute() / f"compiled-{gpu}"
+    environment = {
+        "CUDA_VISIBLE_DEVICES": gpu,
+        "MODNORM_DEVICES": "",  # an engine in the command's own process, which the patches reach
+        "MODNORM_CACHE_DIR": str(options.out.absolute() / "cache"),
+        "VLLM_CACHE_ROOT": str(caches / "vllm"),
+        "TRITON_CACHE_DIR": str(caches / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+        **variant.environment,
+    }
+    command = [sys.executable, "-m", "benchmarks.worth", "--variant", name]
+    command += ["run", str(place / "spec.json"), "--out", str(place / "run")]
+    began = time.time()
+    with GpuBusy(int(gpu)) as busy, (place / "run.log").open("w") as log:
+        ended = subprocess.run(
+            command,
+            check=False,
+            env={**inherited_environment(), **environment},
+            stdout=log,
+            stderr=log,
+        )
+        total = time.time() - began
+        timings = read_timings(place / "run") if ended.returncode == 0 else None
+        if timings is None:
+            print(f"{name} failed: see {place / 'run.log'}", flush=True)
+            return None
+        phases = timings["phases"]
+        assert isinstance(phases, dict)
+        voted = datetime.fromisoformat(str(timings["ended"])).timestamp()
+        selected = voted - phases["voting"]
+        start = json.loads((place / "engine.json").read_text())
+        searching = max(start["ready"], selected - phases["selecting"])
+        result = {
+            "total": total,
+            "calibrate": phases.get("calibrating", 0.0),
+            "engine start": start["seconds"],
+            "search": selected - searching,
+            "vote": phases["voting"],
+            "report": began + total - voted,
+            "busy": busy.percent(searching, voted),
+            "gpu": gpu,
+        }
+    print(f"{name}: {json.dumps(result)}", flush=True)
+    return result
+
+
+def _spec(options: argparse.Namespace) -> dict[str, dict[str, object]]:
+    task = options.task
+    data = {"selection": options.selection, "heldout": options.heldout}
+    sources = {name: source or f"split:{task}/{name}" for name, source in data.items()}
+    heldout: dict[str, object] = {"source": sources["heldout"]}
+    if options.rows:
+        heldout["limit"] = options.rows
+    spec: dict[str, dict[str, object]] = {
+        "model": {"name": options.model},
+        "task": {
+            "name": task,
+            "selection": {"source": sources["selection"], "limit": 200},
+            "heldout": heldout,
+        },
+        "method": {"name": "modular_norm", "radius": options.radius},
+        "population": {
+            "size": options.population,
+            "ensemble_sizes": [options.experts],
+            "seed": 42,
+        },
+        "engine": {"name": "vllm", "drafts": "population"},
+    }
+    return spec
+
+
+def _run_variant(name: str, arguments: Sequence[str]) -> None:
+    """Run `modnorm` with one mechanism off, in this process."""
+    variant, place = VARIANTS[name], Path(arguments[1]).parent
+    # First: the modules of the other targets import it.
+    patches = {"modnorm.engines.load_engine": partial(_load, variant, place), **variant.patches}
+    for target, replacement in patches.items():
+        patch(target, replacement).start()
+    from modnorm.cli import main as modnorm  # noqa: PLC0415 - it must find the patched objects
+
+    sys.argv = ["modnorm", *arguments]
+    modnorm()
+
+
+def _load(
+    variant: Variant,
+    place: Path,
+    name: str,
+    checkpoint: Checkpoint,
+    settings: EngineSettings | None = None,
+) -> Engine:
+    """Load vLLM with a variant's overrides; note how long it takes."""
+    began = time.time()
+    settings = settings or EngineSettings()
+    import_engine(name, settings)
+    from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - an optional package
+    from modnorm.engines.vllm.start import Overrides  # noqa: PLC0415 - an optional package
+
+    overrides = Overrides(dict(variant.arguments), frozenset(variant.without))
+    engine = VllmEngine(checkpoint, settings, overrides=overrides)
+    ready = time.time()
+    (place / "engine.json").write_text(json.dumps({"ready": ready, "seconds": ready - began}))
+    return engine
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.worth",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model")
+    parser.add_argument("--task", default="gsm8k")
+    parser.add_argument("--selection", help="source of 200 rows; by default the task's split")
+    parser.add_argument("--heldout", help="source of the rows; by default the task's split")
+    parser.add_argument("--rows", type=int, help="held-out rows; by default all")
+    parser.add_argument("--population", type=int, default=50)
+    parser.add_argument("--experts", type=int, default=10)
+    parser.add_argument("--radius", type=float, default=0.16)
+    parser.add_argument("--gpus", nargs="+", default=["0"])
+    parser.add_argument("--only", nargs="+", choices=list(VARIANTS))
+    parser.add_argument("--out", type=Path, required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--variant"]:
+        _run_variant(sys.argv[2], sys.argv[3:])
+    else:
+        sys.exit(main())
