@@ -62,14 +62,13 @@ def test_a_wheel_has_one_package_and_works_beside_another_named_services(tmp_pat
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
+        archive.extractall(installed)
     version = project_version()
     tops = {name.partition("/")[0] for name in names}
     assert tops == {"modnorm", f"modnorm-{version}.dist-info"}
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "services").rglob("*.py")}
     assert {f"modnorm/{name}" for name in modules} <= names
 
-    install = [*pip, "install", "--no-deps", "--no-compile", "--target", installed, wheel]
-    subprocess.run(install, check=True)
     (foreign / "services").mkdir(parents=True)
     (foreign / "services/__init__.py").write_text("raise ImportError('not of modnorm')\n")
     load = (

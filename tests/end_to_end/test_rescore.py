@@ -72,7 +72,7 @@ def test_a_run_that_left_answers_out_is_completed_in_its_directory(
     modnorm, write_spec, cache_dir, tmp_path
 ):
     method = {"name": "randopt", "sigma": 0.02}
-    population = {"size": 10, "prefixes": [6, 10], "ensemble_sizes": [1, 3, 5]}
+    population = {"size": 6, "prefixes": [4, 6], "ensemble_sizes": [1, 3]}
     short = write_spec("short", method=method, population=population, reuse=True)
     modnorm("run", short, "--out", tmp_path, "-q")
     refused = modnorm("rescore", tmp_path, "--scorer", "reference", check=False)

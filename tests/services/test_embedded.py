@@ -2,6 +2,7 @@ import json
 import logging
 import threading
 import time
+from functools import partial
 
 import pytest
 from filelock import FileLock, Timeout
@@ -26,6 +27,7 @@ from modnorm.services.calibrator import servicer as calibration
 from modnorm.services.common.healthcheck import check
 from modnorm.services.embedded import start
 from modnorm.services.embedded_gpus import make_supervisor
+from modnorm.services.evaluator.supervisor import Supervisor
 from modnorm.services.evaluator.worker import Worker
 from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
@@ -265,8 +267,13 @@ def test_vllm_starts_before_its_first_job(tmp_path, small_spec, monkeypatch):
 
 
 def test_gpus_have_evaluators_of_their_own_with_the_same_results(
-    tmp_path, small_spec, monkeypatch
+    tmp_path, small_spec, forks, monkeypatch
 ):
+    worker = forks.command("modnorm.services.evaluator.server")
+    monkeypatch.setattr(
+        "modnorm.services.embedded_gpus.Supervisor", partial(Supervisor, command=worker)
+    )
+
     def answers(name):
         with (
             start(tmp_path / name, cache=tmp_path / f"{name}-cache") as lab,
