@@ -17,8 +17,8 @@ from modnorm.analysis.run import Ensemble
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
-from modnorm.web import parameters
-from modnorm.web.population import PAGE_LINES, STATES, candidate_page
+from modnorm.web import queries
+from modnorm.web.queries import PAGE_LINES, STATES, candidate_page
 from modnorm.web.sources import Catalog, ViewedRun
 
 CALLER = "modnorm.caller"
@@ -72,7 +72,7 @@ class Pages:
 
     def runs(self, request: Request) -> str:
         """Render one page of the list of runs."""
-        found = self._catalog.runs(parameters.page(request.query_params))
+        found = self._catalog.runs(queries.page(request.query_params))
         return render(request.scope, "runs.html", found=found)
 
     def run(self, request: Request) -> str:
@@ -103,7 +103,7 @@ class Pages:
 
     def candidates(self, request: Request) -> str:
         """Render one page of candidates."""
-        query = parameters.candidate_query(request.query_params)
+        query = queries.candidate_query(request.query_params)
         run = self._run(request)
         return render(
             request.scope,
@@ -117,10 +117,10 @@ class Pages:
 
     def answers(self, request: Request) -> str:
         """Render the answers of a candidate, one page of them."""
-        run, page = self._run(request), parameters.page(request.query_params)
+        run, page = self._run(request), queries.page(request.query_params)
         candidate, start = _candidate(request), (page - 1) * PAGE_LINES
-        split = parameters.split(request.query_params)
-        wrong = parameters.flag(request.query_params, "wrong")
+        split = queries.split(request.query_params)
+        wrong = queries.flag(request.query_params, "wrong")
         answers = run.results.answers(candidate, split, wrong=wrong)
         found = list(islice(answers, start, start + PAGE_LINES + 1))
         return render(
@@ -140,8 +140,8 @@ class Pages:
         run = self._run(request)
         answers = run.results.answers(
             _candidate(request),
-            parameters.split(request.path_params),
-            parameters.place(request.path_params, "row"),
+            queries.split(request.path_params),
+            queries.place(request.path_params, "row"),
         )
         answer = next(iter(answers), None)
         if answer is None:
@@ -156,8 +156,8 @@ class Pages:
         """Render the votes of one ensemble, one page of them."""
         run, query = self._run(request), request.query_params
         chosen = _ensemble(run, request)
-        wrong = parameters.flag(query, "wrong")
-        start = (parameters.page(query) - 1) * PAGE_LINES
+        wrong = queries.flag(query, "wrong")
+        start = (queries.page(query) - 1) * PAGE_LINES
         votes = (vote for vote in chosen.votes if not (wrong and vote.correct))
         found = list(islice(votes, start, start + PAGE_LINES + 1))
         return render(
@@ -167,14 +167,14 @@ class Pages:
             chosen=chosen,
             ensembles=run.results.ensembles,
             wrong=wrong,
-            page=parameters.page(query),
+            page=queries.page(query),
             votes=found[:PAGE_LINES],
             more=len(found) > PAGE_LINES,
         )
 
     def question(self, request: Request) -> str:
         """Render the votes on one held-out row, with the completions of one ensemble's experts."""
-        run, row = self._run(request), parameters.place(request.path_params, "row")
+        run, row = self._run(request), queries.place(request.path_params, "row")
         chosen = _ensemble(run, request)
         votes = list(run.results.votes(row))
         vote = chosen.vote(row)
@@ -218,13 +218,13 @@ class Pages:
 
 
 def _candidate(request: Request) -> int:
-    return parameters.place(request.path_params, "candidate", least=-(2**31))
+    return queries.place(request.path_params, "candidate", least=-(2**31))
 
 
 def _ensemble(run: ViewedRun, request: Request) -> Ensemble:
     """Return the ensemble that an address names; by default the largest."""
-    n = parameters.integer(request.query_params, "n", least=1)
-    k = parameters.integer(request.query_params, "k", least=1)
+    n = queries.integer(request.query_params, "n", least=1)
+    k = queries.integer(request.query_params, "k", least=1)
     matching = [
         each
         for each in run.results.ensembles

@@ -11,7 +11,7 @@ from modnorm.analysis.run import Run, load_run, stored_spec
 from modnorm.analysis.run_files import RESULTS, not_a_run, runs_inside
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec
-from modnorm.web.population import PAGE_LINES
+from modnorm.web.queries import PAGE_LINES
 from modnorm.web.sources import Headline, Progress, RunPage, Unfinished, unknown_run
 
 ReadUnfinished = Callable[[Path], Unfinished]

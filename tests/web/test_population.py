@@ -8,7 +8,7 @@ import pytest
 
 from modnorm.analysis.candidates import CANDIDATE_TYPES
 from modnorm.analysis.run import Run
-from modnorm.web.population import PAGE_LINES, CandidateQuery, candidate_page
+from modnorm.web.queries import PAGE_LINES, CandidateQuery, candidate_page
 
 if TYPE_CHECKING:
     from modnorm.analysis.document import ResultsDocument

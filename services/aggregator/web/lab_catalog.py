@@ -20,7 +20,7 @@ from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState
 from modnorm.services.aggregator.storage.tables import Ensemble, Event, Experiment, Job
 from modnorm.services.common.access import current_caller
 from modnorm.v1 import experiment_pb2
-from modnorm.web.population import PAGE_LINES
+from modnorm.web.queries import PAGE_LINES
 from modnorm.web.sources import BusyWorker, Headline, Progress, RunPage, unknown_run
 from modnorm.wire.run_messages import extent
 

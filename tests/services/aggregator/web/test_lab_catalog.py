@@ -9,7 +9,7 @@ from modnorm.services.aggregator.storage.tables import Ensemble
 from modnorm.services.aggregator.web.lab_catalog import LabCatalog, remaining_seconds
 from modnorm.services.common.access import ANYONE, Caller, _caller, set_caller
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.web.population import PAGE_LINES, CandidateQuery, candidate_page
+from modnorm.web.queries import PAGE_LINES, CandidateQuery, candidate_page
 from modnorm.wire.tokens import Role
 
 

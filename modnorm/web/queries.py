@@ -1,12 +1,66 @@
-"""Checks of query parameters, which anybody can write."""
+"""Values of a page's address and its form, and the candidates that they ask for."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import isfinite
-from typing import cast
+from typing import Literal, cast, get_args
+
+import pandas as pd
 
 from modnorm.analysis.answers import SPLITS
+from modnorm.analysis.candidates import CandidateRecord, candidate_records
 from modnorm.errors import InvalidInputError
-from modnorm.web.population import SORT_COLUMNS, STATES, CandidateQuery, SortColumn
+
+SortColumn = Literal[
+    "rank", "index", "seed", "state", "selection_reward", "gain", "heldout_metric",
+    "selection_tokens",
+]  # fmt: skip
+SORT_COLUMNS: tuple[SortColumn, ...] = get_args(SortColumn)
+STATES = ("scored", "stopped", "failed")
+PAGE_LINES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateQuery:
+    """Filter and order of candidates."""
+
+    sort: SortColumn = "rank"
+    descending: bool = False
+    state: str | None = None
+    least: float | None = None
+    """Least selection reward."""
+    experts: bool = False
+    """Whether only candidates with a held-out metric are wanted."""
+    page: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatePage:
+    """One page of the candidates that match a query."""
+
+    lines: tuple[CandidateRecord, ...]
+    page: int
+    pages: int
+    matches: int
+
+
+def candidate_page(candidates: pd.DataFrame, query: CandidateQuery) -> CandidatePage:
+    """Return one page of candidates; a page past the last one is the last."""
+    found = candidates
+    if query.state is not None:
+        found = found[found["state"] == query.state]
+    if query.least is not None:
+        found = found[found["selection_reward"] >= query.least]
+    if query.experts:
+        found = found[found["heldout_metric"].notna()]
+    keys = list(dict.fromkeys([query.sort, "index"]))
+    order = [not query.descending, True][: len(keys)]
+    found = found.sort_values(keys, ascending=order)
+    pages = max(1, -(-len(found) // PAGE_LINES))
+    page = min(query.page, pages)
+    shown = found[(page - 1) * PAGE_LINES : page * PAGE_LINES]
+    return CandidatePage(candidate_records(shown), page, pages, len(found))
+
 
 _LARGEST = 2**31 - 1
 
@@ -61,27 +115,22 @@ def split(parameters: Parameters) -> str | None:
 def candidate_query(parameters: Parameters) -> CandidateQuery:
     """Return filter and order of the requested candidates."""
     sort = choice(parameters, "sort", SORT_COLUMNS) or "rank"
+    least, text = None, parameters.get("least", "").strip()
+    if text:
+        try:
+            least = float(text)
+        except ValueError as error:
+            raise _invalid("least", text, "a number") from error
+        if not isfinite(least):
+            raise _invalid("least", text, "a finite number")
     return CandidateQuery(
         sort=cast("SortColumn", sort),
         descending=flag(parameters, "descending"),
         state=choice(parameters, "state", STATES),
-        least=_number(parameters, "least"),
+        least=least,
         experts=flag(parameters, "experts"),
         page=page(parameters),
     )
-
-
-def _number(parameters: Parameters, name: str) -> float | None:
-    text = parameters.get(name, "").strip()
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise _invalid(name, text, "a number") from error
-    if not isfinite(value):
-        raise _invalid(name, text, "a finite number")
-    return value
 
 
 def _invalid(name: str, text: str, remedy: str) -> InvalidInputError:
