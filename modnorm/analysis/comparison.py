@@ -6,7 +6,7 @@ from typing import TypedDict, cast
 
 import pandas as pd
 
-from modnorm.analysis.document import ResultsDocument, describe_overlap
+from modnorm.analysis.document import describe_overlap
 from modnorm.analysis.environments import Environment, describe_differing, differing_settings
 from modnorm.analysis.run import Run
 from modnorm.analysis.uncertainty import (
@@ -66,12 +66,9 @@ class PairedEnsembles(TypedDict):
 
 def verdicts_of(votes: pd.DataFrame) -> Verdicts:
     """Return whether each vote is right, from `modnorm.analysis.run.Run.vote_counts`."""
-    verdicts: dict[tuple[int, int], list[bool]] = {}
-    for population, size, correct in zip(
-        votes["population"], votes["ensemble_size"], votes["correct"], strict=True
-    ):
-        verdicts.setdefault((population, size), []).append(correct)
-    return verdicts
+    groups = votes.groupby(["population", "ensemble_size"])["correct"]
+    found = {place: correct.tolist() for place, correct in groups}
+    return cast("Verdicts", found)
 
 
 def pair_ensembles(
@@ -79,17 +76,37 @@ def pair_ensembles(
 ) -> list[PairedEnsembles]:
     """Compare two runs at every (N, K) that both have, by N, then K."""
     places = sorted(first.keys() & other.keys())
-    gaps = [_gaps(first[place], other[place]) for place in places]
-    p_values = [mcnemar(each.count(1), each.count(-1)) for each in gaps]
-    pairs = [
-        _pair(place, each, sum(first[place]) / len(each), p_value, adjusted)
-        for place, each, p_value, adjusted in zip(
-            places, gaps, p_values, holm(p_values), strict=True
-        )
+    gaps = [
+        [int(one) - int(two) for one, two in zip(first[place], other[place], strict=True)]
+        for place in places
     ]
-    for place, pair in zip(places, pairs, strict=True):
-        pair["metric"] = metrics[0].get(place, pair["accuracy"])
-        pair["other_metric"] = metrics[1].get(place, pair["other_accuracy"])
+    p_values = [mcnemar(each.count(1), each.count(-1)) for each in gaps]
+    pairs = []
+    for place, gap, p_value, adjusted in zip(places, gaps, p_values, holm(p_values), strict=True):
+        rows = len(gap)
+        shares = [sum(verdicts[place]) / rows for verdicts in (first, other)]
+        pairs.append(
+            PairedEnsembles(
+                population=place[0],
+                ensemble_size=place[1],
+                rows=rows,
+                accuracy=shares[0],
+                metric=metrics[0].get(place, shares[0]),
+                other_metric=metrics[1].get(place, shares[1]),
+                interval=accuracy_interval(shares[0], rows),
+                other_accuracy=shares[1],
+                other_interval=accuracy_interval(shares[1], rows),
+                difference=sum(gap) / rows,
+                difference_interval=mean_interval(gap),
+                only_first=gap.count(1),
+                only_other=gap.count(-1),
+                rows_only_first=[row for row, each in enumerate(gap) if each == 1],
+                rows_only_other=[row for row, each in enumerate(gap) if each == -1],
+                p_value=p_value,
+                adjusted_p_value=adjusted,
+                separated=adjusted < 1 - LEVEL,
+            )
+        )
     return pairs
 
 
@@ -105,6 +122,12 @@ def describe_pairs(pairs: Sequence[PairedEnsembles], first: str, other: str) -> 
         return f"{first} and {other} share no (N, K), so no rows are paired."
     last = pairs[-1]
     verdict = "separates" if last["separated"] else "does not separate"
+    points = 100 * last["difference"]
+    unit = "points" if compares_metric(last) else "points of row accuracy"
+    difference = f"{points:+.1f} {unit}" if points else "no difference"
+    if last["difference_interval"] is not None:
+        lower, upper = (100 * bound for bound in last["difference_interval"])
+        difference += f", 95 % bootstrap interval {lower:+.1f} to {upper:+.1f}"
     untested = ""
     if not compares_metric(last):
         untested = (
@@ -113,7 +136,7 @@ def describe_pairs(pairs: Sequence[PairedEnsembles], first: str, other: str) -> 
         )
     text = (
         f"At N={last['population']} K={last['ensemble_size']} the data {verdict} {first} and "
-        f"{other}: {_difference(last)}. Of {last['rows']} rows, {last['only_first']} are right "
+        f"{other}: {difference}. Of {last['rows']} rows, {last['only_first']} are right "
         f"only in {first} and {last['only_other']} only in {other} "
         f"(exact McNemar p {_p(last['p_value'])}"
     )
@@ -125,49 +148,6 @@ def describe_pairs(pairs: Sequence[PairedEnsembles], first: str, other: str) -> 
         f"separates them at {separated} of {len(pairs)} (N, K), by Holm's method at "
         f"{100 * (1 - LEVEL):.0f} %.{untested}"
     )
-
-
-def _gaps(first: Sequence[bool], other: Sequence[bool]) -> list[int]:
-    """Return 1 for each row that only the first run answers right, -1 for the other, else 0."""
-    return [int(one) - int(two) for one, two in zip(first, other, strict=True)]
-
-
-def _pair(
-    place: tuple[int, int], gaps: Sequence[int], accuracy: float, p_value: float, adjusted: float
-) -> PairedEnsembles:
-    rows = len(gaps)
-    other_accuracy = (round(accuracy * rows) - sum(gaps)) / rows
-    return PairedEnsembles(
-        population=place[0],
-        ensemble_size=place[1],
-        rows=rows,
-        accuracy=accuracy,
-        metric=accuracy,
-        interval=accuracy_interval(accuracy, rows),
-        other_accuracy=other_accuracy,
-        other_metric=other_accuracy,
-        other_interval=accuracy_interval(other_accuracy, rows),
-        difference=sum(gaps) / rows,
-        difference_interval=mean_interval(gaps),
-        only_first=gaps.count(1),
-        only_other=gaps.count(-1),
-        rows_only_first=[row for row, gap in enumerate(gaps) if gap == 1],
-        rows_only_other=[row for row, gap in enumerate(gaps) if gap == -1],
-        p_value=p_value,
-        adjusted_p_value=adjusted,
-        separated=adjusted < 1 - LEVEL,
-    )
-
-
-def _difference(pair: PairedEnsembles) -> str:
-    points = 100 * pair["difference"]
-    interval = pair["difference_interval"]
-    unit = "points" if compares_metric(pair) else "points of row accuracy"
-    text = f"{points:+.1f} {unit}" if points else "no difference"
-    if interval is None:
-        return text
-    lower, upper = (100 * bound for bound in interval)
-    return f"{text}, 95 % bootstrap interval {lower:+.1f} to {upper:+.1f}"
 
 
 def _p(value: float) -> str:
@@ -234,7 +214,10 @@ def compare_runs(results: Sequence[Run]) -> list[ComparisonRow]:
         row["paired"] = pair_ensembles(
             verdicts_of(first.vote_counts()),
             verdicts_of(result.vote_counts()),
-            [_metrics(each.document) for each in (first, result)],
+            [
+                {(each["population"], each["ensemble_size"]): each["metric"] for each in ensembles}
+                for ensembles in (first.document["ensembles"], result.document["ensembles"])
+            ],
         )
         row["verdict"] = describe_pairs(row["paired"], first.name, row["run"])
     return rows
@@ -262,13 +245,6 @@ def describe_differences(results: Sequence[Run]) -> list[str]:
         if note := describe_differing(settings, other.name, result.name):
             found.append(note)
     return found
-
-
-def _metrics(document: ResultsDocument) -> dict[tuple[int, int], float]:
-    return {
-        (each["population"], each["ensemble_size"]): each["metric"]
-        for each in document["ensembles"]
-    }
 
 
 def _row(

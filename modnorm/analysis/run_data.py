@@ -9,37 +9,23 @@ from modnorm.search.stopping import Interval, certain_ranks
 
 @dataclass(frozen=True, slots=True)
 class CandidateRow:
-    """One candidate of the population with its outcome."""
+    """One candidate of the population with its outcome; `CandidateRecord` explains most fields."""
 
     index: int
-    """Position in the population, from 0."""
     seed: int
-    """Seed of its noise."""
     state: str
-    """`scored`, `stopped` early, or `failed`."""
     selection_reward: float | None = None
-    """Mean selection reward; None unless scored."""
     stopped: Interval | None = None
     """Bounds of the mean selection reward of a candidate that was stopped early."""
     heldout_metric: float | None = None
-    """Held-out metric of the candidate alone, a fraction; None unless it was an expert and
-    answered every row."""
     selection_tokens: int = 0
-    """Tokens generated on the selection rows."""
     selection_answers: int = 0
-    """Stored answers on the selection rows."""
     selection_correct: int = 0
-    """Selection answers whose vote is right."""
     selection_valid: int = 0
-    """Selection answers that give a vote."""
     selection_truncated: int = 0
-    """Selection answers that the completion cap ended."""
     heldout_answers: int = 0
-    """Stored answers on the held-out rows; 0 unless it was an expert."""
     heldout_valid: int = 0
-    """Held-out answers that give a vote."""
     heldout_truncated: int = 0
-    """Held-out answers that the completion cap ended."""
     attempts: int = 1
     worker: str = ""
     seconds: float = 0.0
@@ -117,20 +103,15 @@ class StateRow:
 
 @dataclass(frozen=True, slots=True)
 class VoteRow:
-    """The vote on one held-out row."""
+    """The vote on one held-out row; `VoteRecord` explains the fields."""
 
     row: int
     answer: str | None
-    """The winning vote key; None when no expert gave a valid answer."""
     correct: bool
     valid: int
-    """Experts that gave a valid answer."""
     support: int
-    """Experts that gave the winning answer."""
     correct_support: int
-    """Experts whose own answer is right."""
     skipped: int = 0
-    """Experts that skipped the row because its vote was settled; other counts exclude them."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
 """Statistics of a population prefix and of a vote."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
+from typing import cast
 
 import numpy as np
 from typing_extensions import TypedDict
 
-from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData, StateRow, VoteRow
+from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData, VoteRow
 from modnorm.analysis.run_files import STARTING
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.errors import InvalidInputError
@@ -95,8 +96,8 @@ def _figures(rewards: Sequence[float], base: float | None) -> dict[str, float | 
         "mean": float(np.mean(rewards)),
         "density": None if base is None else sum(r > base for r in rewards) / len(rewards),
         "top1": best[0],
-        "top5_mean": _head_mean(best, 5),
-        "top10_mean": _head_mean(best, 10),
+        "top5_mean": float(np.mean(best[:5])) if len(best) >= 5 else None,
+        "top10_mean": float(np.mean(best[:10])) if len(best) >= 10 else None,
         "p90": p90,
         "p95": p95,
         "p99": p99,
@@ -116,10 +117,6 @@ def vote_agreement(votes: Sequence[VoteRow], ensemble_size: int) -> VoteAgreemen
         any_correct=sum(vote.correct_support > 0 for vote in votes) / rows,
         correct_support=tuple(right[count] for count in range(ensemble_size + 1)),
     )
-
-
-def _head_mean(best: Sequence[float], count: int) -> float | None:
-    return float(np.mean(best[:count])) if len(best) >= count else None
 
 
 class CostEntry(TypedDict):
@@ -149,27 +146,22 @@ class BudgetEntry(CostEntry):
 
 def run_budget(run: RunData) -> BudgetEntry:
     """Count the answers of a run; experts that several ensembles share are counted once."""
-    counted = _count(run.candidates, run.candidates) + _states(run)
-    return BudgetEntry(
-        search=counted.search,
-        development=counted.development,
-        final=counted.final,
-        total=counted.total,
-        base={"selection": run.base.selection_answers, "heldout": run.base.heldout_answers},
-    )
+    counted = _count(run, run.candidates, run.candidates)
+    base = BaseCost(selection=run.base.selection_answers, heldout=run.base.heldout_answers)
+    return cast("BudgetEntry", {**counted.as_dict(), "base": base})
 
 
 def ensemble_cost(run: RunData, ensemble: EnsembleRow) -> Budget:
     """Count the evaluations of one (N, K) alone: of the first N candidates and its K experts."""
     experts = [run.candidates[index] for index in ensemble.experts if index >= 0]
-    return _count(run.candidates[: ensemble.population], experts) + _states(run)
+    return _count(run, run.candidates[: ensemble.population], experts)
 
 
 def repeated_attempts(run: RunData) -> dict[str, int]:
     """Count the repeated attempts by phase; their answers are not stored."""
     return {
-        "selection": _repeated(candidate.attempts for candidate in run.candidates),
-        "heldout": _repeated(candidate.heldout_attempts for candidate in run.candidates),
+        "selection": sum(max(0, each.attempts - 1) for each in run.candidates),
+        "heldout": sum(max(0, each.heldout_attempts - 1) for each in run.candidates),
     }
 
 
@@ -202,23 +194,16 @@ def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]
     }
 
 
-def _states(run: RunData) -> Budget:
-    """Count the answers of the states of an iterative run, except monitored states."""
+def _count(
+    run: RunData, searched: Sequence[CandidateRow], experts: Sequence[CandidateRow]
+) -> Budget:
+    """Count answers, those of an iterative run's states too, except monitored states."""
+    reported = (state.heldout_answers for state in run.states if state.reported)
     return Budget(
+        search=sum(each.selection_answers for each in searched),
         development=sum(state.development_answers for state in run.states),
-        final=sum(state.heldout_answers for state in run.states if state.reported),
+        final=sum(each.heldout_answers for each in experts) + sum(reported),
     )
-
-
-def _count(searched: Sequence[CandidateRow], experts: Sequence[CandidateRow]) -> Budget:
-    return Budget(
-        search=sum(candidate.selection_answers for candidate in searched),
-        final=sum(candidate.heldout_answers for candidate in experts),
-    )
-
-
-def _repeated(attempts: Iterable[int]) -> int:
-    return sum(max(0, count - 1) for count in attempts)
 
 
 class StateEntry(TypedDict):
@@ -256,19 +241,16 @@ def iterative_entry(
     if not run.states:
         return None
     ledger = ledger_of(run)
+    names = StateEntry.__annotations__.keys() - {"heldout_interval"}
+    states = [
+        {
+            **{name: getattr(state, name) for name in names},
+            "heldout_interval": heldout_interval(state.heldout_metric),
+        }
+        for state in run.states
+    ]
     return IterativeEntry(
-        states=[
-            StateEntry(
-                updates=state.updates,
-                lineage=state.lineage,
-                mean_reward=state.mean_reward,
-                development_metric=state.development_metric,
-                development_reward=state.development_reward,
-                heldout_metric=state.heldout_metric,
-                heldout_interval=heldout_interval(state.heldout_metric),
-            )
-            for state in run.states
-        ],
+        states=cast("list[StateEntry]", states),
         reported=next(state.updates for state in run.states if state.reported),
         ledger={str(purpose): asdict(ledger[purpose]) for purpose in Purpose},
         main_run=ledger.main_run,
@@ -290,24 +272,16 @@ def ledger_of(run: RunData) -> Ledger:
             tokens=candidate.selection_tokens,
         )
     for state in run.states:
-        for purpose, cost in _costs(state).items():
-            ledger = ledger.charged(purpose, **cost)
+        ledger = ledger.charged(
+            Purpose.DEVELOPMENT,
+            attempts=state.development_attempts if state.development_answers else 0,
+            pairs=state.development_answers,
+            tokens=state.development_tokens,
+        )
+        ledger = ledger.charged(
+            Purpose.FINAL if state.reported else Purpose.MONITORING,
+            attempts=state.heldout_attempts if state.heldout_answers else 0,
+            pairs=state.heldout_answers,
+            tokens=state.heldout_tokens,
+        )
     return ledger
-
-
-def _costs(state: StateRow) -> Mapping[Purpose, Mapping[str, int]]:
-    """Return the costs of a state by purpose: choice, final evaluation or monitoring."""
-    costs: dict[Purpose, Mapping[str, int]] = {}
-    if state.development_answers:
-        costs[Purpose.DEVELOPMENT] = {
-            "attempts": state.development_attempts,
-            "pairs": state.development_answers,
-            "tokens": state.development_tokens,
-        }
-    if state.heldout_answers:
-        costs[Purpose.FINAL if state.reported else Purpose.MONITORING] = {
-            "attempts": state.heldout_attempts,
-            "pairs": state.heldout_answers,
-            "tokens": state.heldout_tokens,
-        }
-    return costs

@@ -6,7 +6,7 @@ constants are fitted to Qwen2.5-Coder-0.5B and 1.5B in bfloat16 on an H200.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -200,36 +200,32 @@ def _scaled_rate(
     gpu = gpu or gpu_here()
     if gpu is None:
         return Rate(_CPU_SECONDS * weights / 1e9, "measurements on two CPU cores")
-    speed = GpuSpeed(gpu, weights, spec.engine.max_num_seqs or SEQUENCES)
     tokens = answer_tokens(spec.task.name, _cap(spec))
+    seconds = partial(
+        candidate_seconds,
+        *(gpu, weights),
+        tokens=tokens,
+        sequences=spec.engine.max_num_seqs or SEQUENCES,
+    )
     examples = spec.calibration.examples if calibrates(spec) else 0
     return Rate(
-        speed.candidate_seconds(selection, tokens) / selection,
+        seconds(selection) / selection,
         f"measurements on an {gpu}, at {tokens} tokens an answer",
-        heldout_seconds=speed.candidate_seconds(heldout, tokens) / heldout,
+        heldout_seconds=seconds(heldout) / heldout,
         start_seconds=START_SECONDS,
         calibration_seconds=CALIBRATION_SECONDS * examples,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSpeed:
-    """The speed of one model on one GPU."""
-
-    gpu: str
-    """Name of a known GPU."""
-    weights: int
-    """Number of weights."""
-    sequences: int = SEQUENCES
-    """Most sequences of a step."""
-
-    def candidate_seconds(self, rows: int, tokens: int) -> float:
-        """Return the seconds of one candidate."""
-        batch = min(rows, self.sequences)
-        weights = _PASSES * self.weights * _BYTES / BANDWIDTH[self.gpu]
-        sequence = max(_SEQUENCE_SECONDS, _TOKEN_SECONDS * self.weights)
-        step = _STEP_SECONDS + weights + sequence * batch
-        return _GAP_SECONDS + tokens * rows / batch * step
+def candidate_seconds(
+    gpu: str, weights: int, rows: int, tokens: int, sequences: int = SEQUENCES
+) -> float:
+    """Return the seconds of one candidate on a known GPU, at most some sequences a step."""
+    batch = min(rows, sequences)
+    passes = _PASSES * weights * _BYTES / BANDWIDTH[gpu]
+    sequence = max(_SEQUENCE_SECONDS, _TOKEN_SECONDS * weights)
+    step = _STEP_SECONDS + passes + sequence * batch
+    return _GAP_SECONDS + tokens * rows / batch * step
 
 
 def answer_tokens(task: str, cap: int) -> int:
@@ -326,6 +322,11 @@ def _plan(cell: Cell, count_rows: CountRows) -> CellPlan:
     spec, iterative = cell.spec, cell.spec.iterative
     selection, heldout = count_rows(spec.task.selection), count_rows(spec.task.heldout)
     development = count_rows(iterative.development) if iterative and iterative.development else 0
+    monitored = 0
+    if iterative is not None:
+        # The reported state answers the held-out rows in the budget.
+        reported = {iterative.updates} if iterative.report == "last" else set()
+        monitored = len(set(iterative.monitor) - reported)
     budget = None
     if selection is not None and heldout is not None and development is not None:
         budget = _budget(spec, selection, heldout, development)
@@ -336,7 +337,7 @@ def _plan(cell: Cell, count_rows: CountRows) -> CellPlan:
         heldout_rows=heldout,
         search=budget.search if budget else None,
         development=budget.development if budget else None,
-        monitoring=None if heldout is None else _monitored_states(spec) * heldout,
+        monitoring=None if heldout is None else monitored * heldout,
         final_at_most=budget.final if budget else None,
         base=None if selection is None or heldout is None else selection + heldout,
     )
@@ -365,15 +366,6 @@ def _distilled(
         final_at_most=rounds * final + (rounds + 1) * heldout,
         base=rounds * base,
     )
-
-
-def _monitored_states(spec: ExperimentSpec) -> int:
-    """Count the states that answer the held-out rows, without the reported state."""
-    iterative = spec.iterative
-    if iterative is None:
-        return 0
-    reported = {iterative.updates} if iterative.report == "last" else set()
-    return len(set(iterative.monitor) - reported)
 
 
 def _budget(spec: ExperimentSpec, selection: int, heldout: int, development: int) -> Budget:

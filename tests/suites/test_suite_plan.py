@@ -6,8 +6,8 @@ import pytest
 from modnorm.spec import parse_spec
 from modnorm.suites import cost_estimate
 from modnorm.suites.cost_estimate import (
-    GpuSpeed,
     answer_tokens,
+    candidate_seconds,
     estimate_cost,
     plan_suite,
     rate_of_run,
@@ -75,7 +75,7 @@ SMALL, LARGE = 494_032_768, 1_543_714_304
 )
 def test_candidates_of_real_models_take_the_measured_time(weights, task, rows, measured):
     """Answers of at most 1,024 tokens on an H200."""
-    seconds = GpuSpeed("H200", weights).candidate_seconds(rows, answer_tokens(task, 1_024))
+    seconds = candidate_seconds("H200", weights, rows, answer_tokens(task, 1_024))
     assert seconds == pytest.approx(measured, rel=0.3)
 
 
