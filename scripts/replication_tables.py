@@ -12,12 +12,11 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from modnorm.analysis import recorded_answers as recorded
 from modnorm.analysis.analyses import analyze
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.figures import write_figures
+from modnorm.analysis.frames import RunFrames
 from modnorm.analysis.run import load_run, load_runs
-from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.analysis.seeds import grid_interval
 from modnorm.analysis.uncertainty import ConfidenceInterval, sign_flip
 from modnorm.errors import InvalidInputError
@@ -27,6 +26,7 @@ from modnorm.suites import Cell, LoadedSuite, load_suite
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import SuiteOutcomes, TidySuite, differing_field, load_outcomes
 from modnorm.suites.rendering import BuiltTable, to_markdown
+from scripts import recorded_answers as recorded
 from scripts.run_copies import ORIGIN, unpack_run
 
 CLAIMS = Path("replication/claims.yaml")
@@ -149,7 +149,7 @@ def _analyses(suite: KnownSuite, place: Path) -> Iterator[str]:
     if not finished:
         return
     try:
-        analysis = analyze(tabulate_runs(load_runs(finished)))
+        analysis = analyze(RunFrames.of(load_runs(finished)))
         write_figures(place, analysis)
     except InvalidInputError as error:
         print(f"{suite.loaded.suite.name}: no figures: {error}")
@@ -427,70 +427,72 @@ def _unselected_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
         ),
     ]
 
-    def share(seed: int, rows: recorded.Indices) -> float:
-        base, few, many = (float(grid[seed, rows].mean()) for grid in grids)
-        return 100 * (few - base) / (many - base) if many != base else float("nan")
+    def share(seed: int, weights: recorded.Floats) -> recorded.Floats:
+        base, few, many = (weights @ grid[seed] / grid.shape[1] for grid in grids)
+        gain = np.where(np.isclose(many, base), np.nan, many - base)
+        return np.asarray(100 * (few - base) / gain)
 
     value, interval = recorded.resampled(share, *grids[0].shape)
     yield (*(_resampled(100 * grid, 1) for grid in grids), f"{value:.0f} {_interval(interval)}")
 
 
 def _term_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
-    for place in _largest(runs):
-        members = [
-            (
-                run.base_valid,
-                run.base_right,
-                np.asarray(votes["valid"] > 0, dtype=np.float64),
-                np.asarray(votes["correct"], dtype=np.float64),
-            )
-            for run in runs
-            if place in run.ensembles()
-            for votes in (run.vote(*place),)
-        ]
-        figures = [partial(_term, members, term) for term in (0, 1)]
-        found = [recorded.resampled(one, len(members), len(members[0][0])) for one in figures]
-        yield (*map(str, place), *(f"{value:+.1f} {_interval(bounds)}" for value, bounds in found))
+    place, found = _largest(runs)
+    members = [
+        (
+            run.base_valid,
+            run.base_right,
+            np.asarray(votes["valid"] > 0, dtype=np.float64),
+            np.asarray(votes["correct"], dtype=np.float64),
+        )
+        for run, votes in found
+    ]
 
+    def term(index: int, seed: int, weights: recorded.Floats) -> recorded.Floats:
+        return 100 * recorded.gain_terms(*members[seed], weights)[index]
 
-def _term(
-    members: Sequence[tuple[recorded.Floats, ...]], term: int, seed: int, rows: recorded.Indices
-) -> float:
-    base_valid, base_right, valid, right = (array[rows] for array in members[seed])
-    return 100 * recorded.gain_terms(base_valid, base_right, valid, right)[term]
+    yield from _row_of_figures(place, members, [partial(term, index) for index in (0, 1)], "+.1f")
 
 
 def _confidence_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
-    for place in _largest(runs):
-        arrays = [
-            (votes["support"].to_numpy(dtype=float), votes["correct"].to_numpy(dtype=float))
-            for votes in (run.vote(*place) for run in runs if place in run.ensembles())
-        ]
-        figures = [partial(_confident, arrays, left) for left in (0.0, 0.1, 0.2, 0.5)]
-        found = [recorded.resampled(one, len(arrays), len(arrays[0][0])) for one in figures]
-        yield (*map(str, place), *(f"{value:.1f} {_interval(bounds)}" for value, bounds in found))
+    place, found = _largest(runs)
+    members = [
+        (votes["support"].to_numpy(dtype=float), votes["correct"].to_numpy(dtype=float))
+        for _, votes in found
+    ]
+
+    def accuracy(unanswered: float, seed: int, weights: recorded.Floats) -> recorded.Floats:
+        return 100 * recorded.confident_accuracy(*members[seed], weights, unanswered)
+
+    figures = [partial(accuracy, unanswered) for unanswered in (0.0, 0.1, 0.2, 0.5)]
+    yield from _row_of_figures(place, members, figures, ".1f")
 
 
-def _confident(
-    arrays: Sequence[tuple[recorded.Floats, recorded.Floats]],
-    unanswered: float,
-    seed: int,
-    rows: recorded.Indices,
-) -> float:
-    support, right = (array[rows] for array in arrays[seed])
-    return 100 * recorded.confident_accuracy(support, right, unanswered)
+def _largest(
+    runs: Sequence[_Recorded],
+) -> tuple[tuple[int, int], list[tuple[_Recorded, pd.DataFrame]]]:
+    """Return the largest (N, K) of several experts, and its votes in the runs that report it."""
+    place = max((one for run in runs for one in run.ensembles() if one[1] > 1), default=(0, 0))
+    return place, [(run, run.vote(*place)) for run in runs if place in run.ensembles()]
 
 
-def _largest(runs: Sequence[_Recorded]) -> list[tuple[int, int]]:
-    """Return the largest (N, K) of several experts that the runs report."""
-    places = {place for run in runs for place in run.ensembles() if place[1] > 1}
-    return [max(places)] if places else []
+def _row_of_figures(
+    place: tuple[int, int],
+    members: Sequence[tuple[recorded.Floats, ...]],
+    figures: Sequence[recorded.Figure],
+    form: str,
+) -> Iterator[tuple[str, ...]]:
+    if members:
+        found = [recorded.resampled(one, len(members), len(members[0][0])) for one in figures]
+        cells = (f"{value:{form}} {_interval(bounds)}" for value, bounds in found)
+        yield (*map(str, place), *cells)
 
 
 def _resampled(grid: recorded.Floats, digits: int) -> str:
     """Return the mean of a grid and its interval over its lines and columns."""
+    seeds, columns = grid.shape
     value, interval = recorded.resampled(
-        lambda seed, columns: float(grid[seed, columns].mean()), *grid.shape
+        lambda seed, weights: weights @ grid[seed] / columns, seeds, columns
     )
     return f"{value:.{digits}f} {_interval(interval, digits=digits)}"
 

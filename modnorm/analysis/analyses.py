@@ -1,112 +1,45 @@
-"""All analyses of a set of finished runs, as tables by name."""
+"""All analyses of a set of finished runs, as tables by name.
 
-from collections.abc import Mapping, Sequence
+Figures are percentages or percentage points; gains are over the unperturbed model. m is the
+number of experts that are right on a row.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
+import numpy as np
 import pandas as pd
 
-from modnorm.analysis.run_tables import GROUP, RunTables
+from modnorm.analysis.frames import GROUP, PLACE, RUN, RunFrames
 from modnorm.analysis.seeds import (
+    HITS,
     REFERENCE,
-    Array,
-    Rows,
+    ROUNDING,
+    TERMS,
+    bin_name,
     choose_reference,
+    cutoff,
     mean_bounds,
     over_seeds,
     paired,
-    places,
-    values_by_row,
-    with_bounds,
-)
-from modnorm.analysis.support import (
-    decomposition_means,
-    decompositions,
-    support_bin_means,
-    support_by_bin,
-    support_distribution,
-)
-from modnorm.analysis.tail import (
-    population_ratios,
-    required_populations,
-    reward_survival,
-    selection_cutoffs,
-    solution_density,
-    survival_grid,
+    required_population,
+    split_terms,
+    support_bins,
+    support_counts,
+    survival,
+    term_intervals,
 )
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
-_PLACE = [*GROUP, "N", "K"]
-
-
-_NO_ROWS = pd.DataFrame()
-
-
-def population_scaling(ensembles: pd.DataFrame, verdicts: pd.DataFrame = _NO_ROWS) -> pd.DataFrame:
-    """Return the accuracy of each method at each (N, K), in percent."""
-    rows = values_by_row(verdicts, "correct")
-
-    def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
-        values = lines["accuracy"].tolist()
-        if len(values) == 1:
-            right = next(rows.get(place) for place in places(lines))
-            correct = None if right is None else int(right.sum())
-            count = int(lines["rows"].iloc[0])
-            interval = accuracy_interval(values[0] / 100, count, correct)
-            return interval and interval.percent
-        return mean_bounds(values, [_of(rows, place) for place in places(lines)])
-
-    summary = with_bounds(over_seeds(ensembles, _PLACE, "accuracy"), ensembles, bounds)
-    return summary.sort_values(_PLACE, ignore_index=True)
-
-
-def budget_differences(
-    ensembles: pd.DataFrame, reference: str | None, verdicts: pd.DataFrame = _NO_ROWS
-) -> pd.DataFrame:
-    """Return the accuracy of each method less that of the reference, in points, at equal K.
-
-    Each N of the method is compared with each N of the reference (paper, app. "Population and
-    Ensemble-Size Scaling").
-    """
-    pairs = paired(ensembles, reference, on=["K"])
-    if not len(pairs):
-        return pairs
-    keys = [*GROUP, "N", "reference_method", "reference_N", "K"]
-    pairs = pairs.assign(difference=pairs["accuracy"] - pairs["reference_accuracy"])
-    rows = values_by_row(verdicts, "correct")
-
-    def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
-        mine = [_of(rows, place) for place in places(lines)]
-        theirs = [_of(rows, place) for place in places(lines, REFERENCE)]
-        gaps = [
-            None if one is None or other is None or len(one) != len(other) else one - other
-            for one, other in zip(mine, theirs, strict=True)
-        ]
-        return mean_bounds(lines["difference"].tolist(), gaps)
-
-    summary = with_bounds(over_seeds(pairs, keys, "difference"), pairs, bounds)
-    return summary.sort_values(keys, ignore_index=True)
-
-
-def _of(rows: Rows, place: tuple[object, ...]) -> Array | None:
-    found = rows.get(place)
-    return None if found is None else 100 * found
-
-
-def observed_reduction(scaling: pd.DataFrame, reference: str | None) -> pd.DataFrame:
-    """Return how many times fewer candidates a method needs to exceed the reference."""
-    pairs = paired(scaling.assign(seed=0), reference, on=["K"])
-    if not len(pairs):
-        return pairs
-    places = ["model", "task", "K"]
-    largest = pairs.groupby(places)["reference_N"].transform("max")
-    ahead = pairs[(pairs["reference_N"] == largest) & (pairs["mean"] > pairs["reference_mean"])]
-    least = ahead.sort_values("N").groupby([*GROUP, "K"], sort=False).head(1)
-    ratio = least["reference_N"] / least["N"]
-    return least[[*GROUP, "K", "N", "reference_N"]].assign(reduction=ratio)
-
-
-Thresholds = Mapping[str, Sequence[float]]
+THRESHOLDS = tuple(0.5 * step for step in range(12))
+"""Reward gains of the tail analysis (paper, fig. 4)."""
+DENSITY_THRESHOLDS = (1.0, 2.0, 3.0, 5.0)
+"""Accuracy gains of the solution density (paper, tab. "Solution densities")."""
+_CURVE_POINTS = 241
+_OF_SEEDS = [*GROUP, "N", "K"]
+_POOL = [*GROUP, "N"]
+_COMPARED = [*GROUP, "N", "reference_method", "reference_N", "K"]
 
 
 @dataclass(frozen=True)
@@ -119,65 +52,278 @@ class Analysis:
     """By name; none is empty."""
 
 
-def analyze(
-    runs: RunTables,
-    reference: str | None = None,
-    survival_thresholds: Thresholds = MappingProxyType({}),
-) -> Analysis:
-    """Return every analysis that the tables of some runs have data for."""
+def analyze(runs: RunFrames, reference: str | None = None) -> Analysis:
+    """Return every analysis that the frames of some runs have data for."""
     named = runs.ensembles if len(runs.ensembles) else runs.candidates
     chosen = choose_reference(named, reference)
-    tables = {
-        **_of_ensembles(runs, chosen),
-        **_of_candidates(runs, chosen, survival_thresholds),
-        **_of_votes(runs, chosen),
-        "vote-agreement": runs.agreement,
-        "costs": runs.costs,
-        "times": runs.times,
-    }
+    tables: dict[str, pd.DataFrame] = {}
+    if len(runs.ensembles):
+        ensembles = with_verdicts(runs.ensembles, runs.votes)
+        scaling = population_scaling(ensembles)
+        tables["population-scaling"] = scaling
+        tables["budget-differences"] = budget_differences(ensembles, chosen)
+        tables["observed-reductions"] = observed_reduction(scaling, chosen)
+    if len(runs.candidates):
+        populations = sorted(set(runs.ensembles["N"])) if len(runs.ensembles) else []
+        tables |= _tails(runs.candidates, chosen, populations)
+    if len(votes := runs.votes) and len(whole := votes.dropna(subset="right_experts")):
+        tables |= _supports(whole, chosen)
+    tables |= {"vote-agreement": runs.agreement, "costs": runs.costs, "times": runs.times}
     return Analysis(chosen, {name: table for name, table in tables.items() if len(table)})
 
 
-def _of_ensembles(runs: RunTables, reference: str | None) -> dict[str, pd.DataFrame]:
-    if not len(runs.ensembles):
-        return {}
-    scaling = population_scaling(runs.ensembles, runs.verdicts)
-    return {
-        "population-scaling": scaling,
-        "budget-differences": budget_differences(runs.ensembles, reference, runs.verdicts),
-        "observed-reductions": observed_reduction(scaling, reference),
-    }
+def _arrays(votes: pd.DataFrame, column: str) -> pd.Series:
+    """Return a column as one array for each ensemble, in row order."""
+    groups = votes.sort_values("row").groupby(PLACE)[column]
+    found = {place: values.to_numpy(dtype=float) for place, values in groups}
+    index = pd.MultiIndex.from_tuples(found, names=PLACE)
+    return pd.Series(list(found.values()), index, dtype=object)
 
 
-def _of_candidates(
-    runs: RunTables, reference: str | None, thresholds: Thresholds
+def with_verdicts(ensembles: pd.DataFrame, votes: pd.DataFrame) -> pd.DataFrame:
+    """Add `verdicts`: 100 for each row whose vote is right, else 0; missing without votes."""
+    if not len(votes):
+        return ensembles.assign(verdicts=None)
+    verdicts = 100 * _arrays(votes, "correct")
+    return ensembles.join(verdicts.rename("verdicts"), on=PLACE)
+
+
+def population_scaling(ensembles: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracy of each method at each (N, K), in percent."""
+
+    def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
+        values = lines["accuracy"].tolist()
+        if len(values) > 1:
+            return mean_bounds(values, lines["verdicts"].tolist())
+        verdicts = lines["verdicts"].iloc[0]
+        right = int(verdicts.sum() / 100) if isinstance(verdicts, np.ndarray) else None
+        interval = accuracy_interval(values[0] / 100, int(lines["rows"].iloc[0]), right)
+        return interval and interval.percent
+
+    summary = over_seeds(ensembles, _OF_SEEDS, "accuracy", bounds)
+    return summary.sort_values(_OF_SEEDS, ignore_index=True)
+
+
+def budget_differences(ensembles: pd.DataFrame, reference: str | None) -> pd.DataFrame:
+    """Return the accuracy of each method less that of the reference, in points, at equal K.
+
+    Each N of the method is compared with each N of the reference (paper, app. "Population and
+    Ensemble-Size Scaling").
+    """
+    pairs = paired(ensembles, reference, on=["K"])
+    if not len(pairs):
+        return pairs
+    pairs = pairs.assign(difference=pairs["accuracy"] - pairs["reference_accuracy"])
+
+    def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
+        sides = zip(lines["verdicts"], lines["reference_verdicts"], strict=True)
+        gaps = [
+            one - other
+            if isinstance(one, np.ndarray)
+            and isinstance(other, np.ndarray)
+            and len(one) == len(other)
+            else None
+            for one, other in sides
+        ]
+        return mean_bounds(lines["difference"].tolist(), gaps)
+
+    summary = over_seeds(pairs, _COMPARED, "difference", bounds)
+    return summary.sort_values(_COMPARED, ignore_index=True)
+
+
+def observed_reduction(scaling: pd.DataFrame, reference: str | None) -> pd.DataFrame:
+    """Return how many times fewer candidates a method needs to exceed the reference."""
+    pairs = paired(scaling.assign(seed=0), reference, on=["K"])
+    if not len(pairs):
+        return pairs
+    largest = pairs.groupby(["model", "task", "K"])["reference_N"].transform("max")
+    ahead = pairs[(pairs["reference_N"] == largest) & (pairs["mean"] > pairs["reference_mean"])]
+    least = ahead.sort_values("N").groupby([*GROUP, "K"], sort=False).head(1)
+    ratio = least["reference_N"] / least["N"]
+    return least[[*GROUP, "K", "N", "reference_N"]].assign(reduction=ratio)
+
+
+def _tails(
+    candidates: pd.DataFrame, reference: str | None, populations: Sequence[int]
 ) -> dict[str, pd.DataFrame]:
-    candidates = runs.candidates
-    if not len(candidates):
-        return {}
-    populations = sorted(set(runs.ensembles["N"])) if len(runs.ensembles) else []
-    required = required_populations(candidates)
-    survival = [
-        reward_survival(of_task, thresholds.get(str(task)) or survival_grid(of_task))
-        for task, of_task in candidates.groupby("task", sort=False)
-    ]
+    curves = []
+    for _, of_task in candidates.groupby("task", sort=False):
+        gains = of_task["reward_gain"]
+        grid = np.linspace(np.floor(gains.min()), np.ceil(gains.max()), _CURVE_POINTS)
+        curves.append(_survival_by_seed(of_task, "reward_gain", grid.tolist()))
+    curve = over_seeds(pd.concat(curves), [*_POOL, "threshold"], "percent")
+    largest = candidates.groupby(GROUP)["N"].transform("max")
+    pools = candidates[candidates["N"] == largest]
+    shares = _survival_by_seed(pools, "reward_gain", THRESHOLDS)
+    needed = [required_population(percent / 100) for percent in shares["percent"]]
+    required = shares.assign(required=pd.array(needed, dtype="Int64"))
     return {
-        "reward-survival": pd.concat(survival, ignore_index=True),
-        "solution-density": solution_density(candidates),
+        "reward-survival": curve.drop(columns=["lower", "upper"]),
+        "solution-density": _solution_density(candidates),
         "required-populations": required,
-        "population-ratios": population_ratios(required, reference),
-        "selection-cutoffs": selection_cutoffs(candidates, populations),
+        "population-ratios": _population_ratios(required, reference),
+        "selection-cutoffs": _selection_cutoffs(pools, populations),
     }
 
 
-def _of_votes(runs: RunTables, reference: str | None) -> dict[str, pd.DataFrame]:
-    if not len(runs.votes):
-        return {}
-    by_seed, bins = decompositions(runs.votes, reference), support_by_bin(runs.votes)
+def _survival_by_seed(
+    candidates: pd.DataFrame, gain: str, thresholds: Sequence[float]
+) -> pd.DataFrame:
+    """Return the share of candidates that gain at least each threshold, by seed."""
+    rows = [
+        (*pool, *point)
+        for pool, gains in candidates.dropna(subset=[gain]).groupby([*RUN, "N"], sort=False)[gain]
+        for point in zip(thresholds, 100 * survival(gains, thresholds), strict=True)
+    ]
+    return pd.DataFrame(rows, columns=[*RUN, "N", "threshold", "percent"])
+
+
+def _solution_density(candidates: pd.DataFrame) -> pd.DataFrame:
+    """Return the solution density over seeds; empty without accuracies.
+
+    It is bounded for one seed by the Wilson interval over its candidates, for several by the
+    bootstrap over seeds and candidates.
+    """
+    found = _survival_by_seed(candidates, "accuracy_gain", DENSITY_THRESHOLDS)
+    if not len(found):
+        return found
+    groups = candidates.groupby([*RUN, "N"], sort=False)["accuracy_gain"]
+    pools = {pool: gains.to_numpy(dtype=float) for pool, gains in groups}
+
+    def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
+        places = list(lines[[*RUN, "N"]].itertuples(index=False, name=None))
+        values = lines["percent"].tolist()
+        if len(places) == 1:
+            interval = accuracy_interval(values[0] / 100, len(pools[places[0]]))
+            return interval and interval.percent
+        least = lines["threshold"].iloc[0] - ROUNDING
+        return mean_bounds(values, [100.0 * (pools[place] >= least) for place in places])
+
+    return over_seeds(found, [*_POOL, "threshold"], "percent", bounds)
+
+
+def _population_ratios(required: pd.DataFrame, reference: str | None) -> pd.DataFrame:
+    """Return the required population of the reference over that of each method."""
+    pairs = paired(required, reference, on=["threshold"])
+    if not len(pairs):
+        return pairs
+    pairs = pairs.dropna(subset=["required", "reference_required"])
+    ratio = pairs["reference_required"].astype(float) / pairs["required"].astype(float)
+    keys = [*GROUP, "N", "reference_method", "reference_N", "threshold"]
+    return over_seeds(pairs.assign(ratio=ratio), keys, "ratio")
+
+
+def _selection_cutoffs(pools: pd.DataFrame, populations: Sequence[int]) -> pd.DataFrame:
+    """Return the least reward gain among the best `HITS` of the first N candidates."""
+    parts = [
+        pools[pools["index"] < population]
+        .groupby(RUN, sort=False)["reward_gain"]
+        .agg(cutoff, selected=HITS)
+        .dropna()
+        .reset_index()
+        .assign(N=population)
+        for population in populations
+    ]
+    found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    return over_seeds(found, _POOL, "reward_gain") if len(found) else found
+
+
+def _supports(votes: pd.DataFrame, reference: str | None) -> dict[str, pd.DataFrame]:
+    """Return p(m), q(m) and the exact decomposition of accuracy differences.
+
+    (Paper, app. "Support Redistribution and Conditional Voting".)
+    """
+    experts, correct = (_arrays(votes, name) for name in ("right_experts", "correct"))
+    counted = [
+        support_counts(of_experts, of_rows, size)
+        for of_experts, of_rows, size in zip(
+            experts, correct, experts.index.get_level_values("K"), strict=True
+        )
+    ]
+    with np.errstate(invalid="ignore"):
+        figures = {
+            "experts": experts,
+            "correct": correct,
+            "accuracy": [100 * (right.sum() / rows.sum()) for rows, right in counted],
+            "p": [rows / rows.sum() for rows, _ in counted],
+            "right": [right / rows.sum() for rows, right in counted],
+            "q": [right / rows for rows, right in counted],
+        }
+    ensembles = pd.DataFrame(figures, index=experts.index).reset_index()
+    bins = _by_place(
+        ensembles,
+        ["bin", "percent"],
+        (
+            [
+                (bin_name(each), 100 * (rows[each].sum() / rows.sum()))
+                for each in support_bins(size)
+            ]
+            for size, (rows, _) in zip(ensembles["K"], counted, strict=True)
+        ),
+    )
     return {
-        "support-distribution": support_distribution(runs.votes),
+        "support-distribution": _distribution(ensembles),
         "support-bins": bins,
-        "support-bin-means": support_bin_means(bins),
-        "decomposition-by-seed": by_seed,
-        "decomposition": decomposition_means(by_seed, runs.votes),
+        "support-bin-means": over_seeds(bins, [*_OF_SEEDS, "bin"], "percent"),
+        **_decompositions(ensembles, reference),
+    }
+
+
+def _by_place(
+    ensembles: pd.DataFrame, columns: Sequence[str], lines: Iterable[Iterable[tuple[object, ...]]]
+) -> pd.DataFrame:
+    """Return the lines of each ensemble after the columns of `PLACE`."""
+    places = ensembles[PLACE].itertuples(index=False, name=None)
+    rows = [(*place, *line) for place, of in zip(places, lines, strict=True) for line in of]
+    return pd.DataFrame(rows, columns=[*PLACE, *columns])
+
+
+def _distribution(ensembles: pd.DataFrame) -> pd.DataFrame:
+    """Return p(m) and q(m) over seeds."""
+    lines = (
+        zip(range(len(p)), 100 * p, 100 * q, strict=True)
+        for p, q in zip(ensembles["p"], ensembles["q"], strict=True)
+    )
+    keys = [*_OF_SEEDS, "m"]
+    groups = _by_place(ensembles, ["m", "p", "q"], lines).groupby(keys, sort=False)
+    figures = {
+        f"{name}_{label}": (name, how)
+        for name in ("p", "q")
+        for label, how in (("seeds", "count"), ("mean", "mean"), ("sd", "std"))
+    }
+    return groups.agg(**figures).reset_index()
+
+
+def _decompositions(ensembles: pd.DataFrame, reference: str | None) -> dict[str, pd.DataFrame]:
+    """Split accuracy differences to the reference in two terms: by seed, and the means."""
+    names = ["accuracy", "p", "right", "experts", "correct"]
+    pairs = paired(ensembles[[*PLACE, *names]], reference, on=["K"])
+    if not len(pairs):
+        return {}
+    sides = ["p", "right", "reference_p", "reference_right"]
+    terms = [split_terms(*each) for each in pairs[sides].itertuples(index=False)]
+    total = pairs["accuracy"] - pairs["reference_accuracy"]
+    pairs = pairs.assign(
+        support=[100 * float(support) for support, _ in terms],
+        voting=[100 * float(voting) for _, voting in terms],
+        total=total,
+        residual=total - [100 * (float(support) + float(voting)) for support, voting in terms],
+    )
+    known = {place: term_intervals(lines) for place, lines in pairs.groupby(_COMPARED, sort=False)}
+    parts = [
+        over_seeds(
+            pairs,
+            _COMPARED,
+            term,
+            lambda lines, term=term: known[tuple(lines.iloc[0][_COMPARED])].get(term),  # type: ignore[misc]
+        ).assign(term=term)
+        for term in TERMS
+    ]
+    summary = pd.concat(parts, ignore_index=True)
+    whole = summary.groupby(_COMPARED)["mean"].transform("last").replace(0, math.nan)
+    columns = [*_COMPARED, "term", "seeds", "mean", "sd", "lower", "upper", "share_of_total"]
+    arrays = [f"{prefix}{name}" for prefix in ("", REFERENCE) for name in names[1:]]
+    return {
+        "decomposition-by-seed": pairs.drop(columns=arrays),
+        "decomposition": summary.assign(share_of_total=summary["mean"] / whole)[columns],
     }

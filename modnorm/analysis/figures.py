@@ -23,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from modnorm.analysis.analyses import Analysis
 from modnorm.analysis.plots import INK, MUTED, RIGHT, Image, prepare, saved
-from modnorm.analysis.tail import HITS
+from modnorm.analysis.seeds import HITS
 from modnorm.files import write_file
 
 SERIES = ("#b4472e", RIGHT, "#6b8f3c", "#7d5ba6", "#c28a2b", "#4a4a4a")

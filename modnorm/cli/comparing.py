@@ -207,7 +207,7 @@ def _analyze_runs(directories: Sequence[Path], reference: str | None) -> "Analys
     from modnorm.analysis import analyses
     from modnorm.analysis.comparison import describe_differences
     from modnorm.analysis.document import describe_overlap
-    from modnorm.analysis.run_tables import tabulate_runs
+    from modnorm.analysis.frames import RunFrames
 
     runs = _load_runs(directories)
     for run in runs:
@@ -215,7 +215,7 @@ def _analyze_runs(directories: Sequence[Path], reference: str | None) -> "Analys
             note(f"{run.name}: {overlap}")
     for difference in describe_differences(runs):
         say(difference)
-    return analyses.analyze(tabulate_runs(runs), reference)
+    return analyses.analyze(RunFrames.of(runs), reference)
 
 
 def track(

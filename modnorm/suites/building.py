@@ -8,9 +8,18 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from modnorm.analysis.support import Support, bin_name, decompose, support_bins, supports
-from modnorm.analysis.tail import ROUNDING as SAME
-from modnorm.analysis.tail import required_population, survival
+from modnorm.analysis.seeds import ROUNDING as SAME
+from modnorm.analysis.seeds import (
+    TERMS,
+    Array,
+    bin_name,
+    cutoff,
+    required_population,
+    split_terms,
+    support_bins,
+    support_counts,
+    survival,
+)
 from modnorm.errors import InvalidInputError
 from modnorm.suites.loading import LoadedSuite
 from modnorm.suites.outcomes import SuiteOutcomes, TidySuite, select
@@ -292,7 +301,7 @@ def _choice(spec: DevelopmentTable, method: str, trials: pd.DataFrame) -> str:
 
 
 _SHARES = {"of": "p of, %", "against": "p against, %"}
-_TERMS = {"Support redistribution": "support", "Conditional voting": "voting", "Total": "total"}
+_TERMS = dict(zip(TERMS, ("Support redistribution", "Conditional voting", "Total"), strict=True))
 _TIMES = {"Search": "search", "End-to-end": "end_to_end"}
 
 Values = dict[Labels, pd.Series]
@@ -351,15 +360,9 @@ def _tail_table(spec: TailTable, data: TidySuite) -> BuiltTable:
         for name, pick in pair.places.items():
             population = int(pick.get("N", 0))
             if population >= spec.hits:
-                first = gains[name]["value"].where(gains[name]["item"] < population)
-                by_seed = first.groupby(gains[name]["seed"])
-                cutoffs[pair.label, name, str(population), "points"] = by_seed.agg(
-                    lambda points: (
-                        points.nlargest(spec.hits).iloc[-1]
-                        if points.count() >= spec.hits
-                        else math.nan
-                    )
-                )
+                first = gains[name].query("not item >= @population").groupby("seed")["value"]
+                place = pair.label, name, str(population), "points"
+                cutoffs[place] = first.agg(cutoff, selected=spec.hits)
     table = _table(spec, data, ["", "threshold"], values)
     if not cutoffs:
         return table
@@ -378,33 +381,52 @@ def _support_table(spec: SupportTable, data: TidySuite) -> BuiltTable:
     values: Values = {}
     shares: Values = {}
     for pair in spec.compare:
-        votes = {name: data.at("right_experts", pick) for name, pick in pair.places.items()}
-        both = _paired({name: _supports(of_place) for name, of_place in votes.items()})
-        known = both.dropna()
-        found = [decompose(of, against) for of, against in known.itertuples(index=False)]
-        for name, term in _TERMS.items():
-            terms = pd.Series([100 * getattr(one, term) for one in found], known.index, float)
-            terms = terms.reindex(both.index)
-            values |= {(pair.label, str(seed), name): terms.loc[[seed]] for seed in both.index}
-            values[pair.label, "mean", name] = terms
         size = int(pair.of["K"])
+        votes = {name: data.at("right_experts", pick) for name, pick in pair.places.items()}
+        both = _paired({name: _counts(of_place, size) for name, of_place in votes.items()})
+        known = both.dropna()
+        found = [_terms(*sides) for sides in known.itertuples(index=False)]
+        terms = pd.DataFrame(found, known.index, [*_TERMS], dtype=float).reindex(both.index)
+        for term, column in _TERMS.items():
+            values |= {
+                (pair.label, str(seed), column): terms.loc[[seed], term] for seed in both.index
+            }
+            values[pair.label, "mean", column] = terms[term]
         spanning = [counts for counts in support_bins(size) if len(counts) > 1]
         for counts in (*(range(m, m + 1) for m in range(size + 1)), *spanning):
             for name, column in _SHARES.items():
-                share = partial(Support.share, counts=counts)
-                percent = 100 * both[name].map(share, na_action="ignore").astype(float)
-                shares[pair.label, bin_name(counts), column] = percent
+                percent = both[name].map(partial(_percent_of, counts), na_action="ignore")
+                shares[pair.label, bin_name(counts), column] = percent.astype(float)
     beside = _table(spec, data, ["", "m"], shares, lambda at: (at[0], "m", *at[1:]))
     table = _table(spec, data, ["", "seed"], values)
     return replace(table, beside=(_beside(beside, "Held-out rows by right experts m"),))
 
 
-def _supports(votes: pd.DataFrame) -> pd.Series:
-    """Return the support of an ensemble by seed, from its votes."""
-    known = votes.dropna(subset="value").rename(columns={"value": "right_experts"})
-    found = supports(known.astype({"right_experts": int, "correct": bool}), ["seed", "K"])
-    by_seed = {place[0]: support for place, support in found.items()}
-    return pd.Series(by_seed, index=votes["seed"].unique(), dtype=object).rename_axis("seed")
+Counts = tuple[Array, Array]
+"""Held-out rows by number of right experts, and those of them whose vote is right."""
+
+
+def _counts(votes: pd.DataFrame, size: int) -> pd.Series:
+    """Return the counts of an ensemble by seed; missing until the cell is finished."""
+    by_seed = {
+        seed: math.nan
+        if of_seed["value"].isna().any()
+        else support_counts(of_seed["value"], of_seed["correct"], size)
+        for seed, of_seed in votes.groupby("seed", sort=False)
+    }
+    return pd.Series(by_seed, dtype=object).rename_axis("seed")
+
+
+def _terms(of: Counts, against: Counts) -> tuple[float, float, float]:
+    """Return the terms of an accuracy difference, in points."""
+    shares = [each / rows.sum() for rows, right in (of, against) for each in (rows, right)]
+    support, voting = (float(term) for term in split_terms(*shares))
+    return 100 * support, 100 * voting, 100 * (support + voting)
+
+
+def _percent_of(m: range, counts: Counts) -> float:
+    rows, _ = counts
+    return float(100 * (rows[m].sum() / rows.sum()))
 
 
 def _paired(places: Mapping[str, pd.Series]) -> pd.DataFrame:
@@ -434,8 +456,7 @@ def _beside(table: BuiltTable, title: str) -> BuiltTable:
 
 def reaching(gains: "pd.Series[float]", least: float) -> float:
     """Return the fraction of gains that reach a threshold; missing until the cell is finished."""
-    points = gains.dropna().tolist()
-    return survival(points, (least,))[0] if points else math.nan
+    return float(survival(gains.dropna(), [least])[0])
 
 
 _BUILDERS: Mapping[type[Table], Callable[..., BuiltTable]] = {

@@ -1,7 +1,7 @@
 """The finished cells of a suite, and the values that they measured as one tidy frame."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +19,8 @@ from modnorm.analysis.distillation import (
     load_distillation,
     round_directory,
 )
+from modnorm.analysis.frames import RunFrames
 from modnorm.analysis.run import Run, load_run
-from modnorm.analysis.run_tables import READERS
 from modnorm.errors import InvalidInputError
 from modnorm.spec.reading import differences
 from modnorm.suites.cells import Cell, ensembles_of
@@ -50,16 +50,74 @@ class CellOutcome:
 
 @dataclass(frozen=True)
 class SuiteOutcomes:
-    """The finished cells of a suite."""
+    """The finished cells of a suite, and their values as tidy frames with a column `cell`."""
 
     finished: Mapping[str, CellOutcome]
     """By cell id."""
     strangers: Mapping[str, str]
     """The first differing field of each cell whose directory holds a run of other settings."""
 
-    def of(self, cell: Cell) -> CellOutcome | None:
-        """Return the outcome of a cell; None until the cell is finished."""
-        return self.finished.get(cell.id)
+    @cached_property
+    def searches(self) -> RunFrames:
+        """The searches of the cells."""
+        names = [{"cell": cell} for cell in self.finished]
+        return RunFrames([each.results for each in self.finished.values()], names)
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """A row for each cell: `base`, times of a search, and figures of a distillation."""
+        rows = []
+        for cell, outcome in self.finished.items():
+            row: dict[str, object] = {
+                "cell": cell,
+                "base": _percent(outcome.results.document["base"]["heldout_metric"]),
+            }
+            if document := outcome.distillation:
+                search = first_search(document)
+                row["rank_1"] = _percent(search["best_expert"]["metric"])
+                row["vote"] = _percent(search["vote"]["metric"])
+                row["best_student"] = _percent(best_entry(document)["heldout"]["metric"])
+                row["gain_kept"] = _percent(gain_kept(document))
+            rows.append(row)
+        times = self.searches.times
+        if not len(times):
+            return pd.DataFrame(rows)
+        # A distillation has no time of one search.
+        is_search = [self.finished[cell].distillation is None for cell in times["cell"]]
+        known = times.loc[is_search, ["cell", *_TIMES]]
+        return pd.DataFrame(rows).merge(known.mask(known == 0), how="left", on="cell")
+
+    @cached_property
+    def states(self) -> pd.DataFrame:
+        """A row for each state after some `updates`; that after 0 is the unperturbed model."""
+        rows = []
+        for cell, outcome in self.finished.items():
+            document = outcome.results.document
+            first, entry = document["base"]["heldout_metric"], document["iterative"]
+            if entry is not None and first is not None:
+                states = [(each["updates"], each["heldout_metric"]) for each in entry["states"]]
+                rows += [(cell, updates, _percent(one)) for updates, one in [(0, first), *states]]
+        return pd.DataFrame(rows, columns=["cell", "updates", "accuracy"]).dropna()
+
+    @cached_property
+    def students(self) -> pd.DataFrame:
+        """A row for each round of each distillation."""
+        rows = [
+            (cell, each["round"], _percent(each["heldout"]["metric"]))
+            for cell, outcome in self.finished.items()
+            if outcome.distillation is not None
+            for each in outcome.distillation["rounds"][1:]
+        ]
+        return pd.DataFrame(rows, columns=["cell", "round", "accuracy"])
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """Return a frame by name."""
+        frame: pd.DataFrame = getattr(self if name in _OF_CELLS else self.searches, name)
+        return frame
+
+
+def _percent(value: float | None) -> float:
+    return math.nan if value is None else 100 * value
 
 
 def load_outcomes(cells: Sequence[Cell], directory: Path) -> SuiteOutcomes:
@@ -91,8 +149,8 @@ def differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:
 class Measure(NamedTuple):
     """A kind of value that cells measure."""
 
-    table: str
-    """Frame that holds it: one of `READERS`, or one of `_CELL_READERS`."""
+    frame: str
+    """Frame that holds it, of `SuiteOutcomes` or of its searches."""
     column: str
     keys: tuple[str, ...] = ()
     """`N` and `K` for a measure of an ensemble; `item` if a cell has several values."""
@@ -105,17 +163,17 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "metric": Measure("ensembles", "accuracy", ("N", "K")),
         "evaluations": Measure("ensembles", "evaluations", ("N", "K")),
         "right_experts": Measure("votes", "right_experts", ("N", "K", "item", "correct")),
-        "correct": Measure("verdicts", "correct", ("N", "K", "item")),
+        "correct": Measure("votes", "correct", ("N", "K", "item")),
         "reward_gain": Measure("candidates", "reward_gain", ("item",)),
         "accuracy_gain": Measure("candidates", "accuracy_gain", ("item",)),
-        "base": Measure("base", "base", may_lack=True),
-        "search": Measure("times", "search"),
-        "end_to_end": Measure("times", "end_to_end"),
-        "workers": Measure("times", "workers", may_lack=True),
+        "base": Measure("cells", "base", may_lack=True),
+        "search": Measure("cells", "search"),
+        "end_to_end": Measure("cells", "end_to_end"),
+        "workers": Measure("cells", "workers", may_lack=True),
         "state": Measure("states", "accuracy", ("item",)),
         "student": Measure("students", "accuracy", ("item",), may_lack=True),
         **{
-            name: Measure("distillation", name, may_lack=True)
+            name: Measure("cells", name, may_lack=True)
             for name in ("rank_1", "vote", "best_student", "gain_kept")
         },
     }
@@ -124,67 +182,9 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
 model. Items are candidates, held-out rows, updates and rounds. `rank_1` to `gain_kept` are of
 distillations only: the first search, then the students."""
 _ITEMS = MappingProxyType({"index": "item", "row": "item", "updates": "item", "round": "item"})
-_NEED_ALL = frozenset({"candidates", "votes"})
-
-
-def _base(outcome: CellOutcome) -> pd.DataFrame:
-    return pd.DataFrame([{"base": _percent(outcome.results.document["base"]["heldout_metric"])}])
-
-
-def _times(outcome: CellOutcome) -> pd.DataFrame:
-    """Return the times of a search; a distillation has no time of one search."""
-    if outcome.distillation is not None:
-        return pd.DataFrame()
-    times = READERS["times"](outcome.results)
-    return times.mask(times == 0)
-
-
-def _states(outcome: CellOutcome) -> pd.DataFrame:
-    """Return the accuracy of each state by its updates; that of 0 is the unperturbed model."""
-    entry = outcome.results.document["iterative"]
-    first = outcome.results.document["base"]["heldout_metric"]
-    if entry is None or first is None:
-        return pd.DataFrame()
-    states = [(0, first), *((each["updates"], each["heldout_metric"]) for each in entry["states"])]
-    frame = pd.DataFrame(states, columns=["updates", "accuracy"]).dropna()
-    return frame.assign(accuracy=[_percent(value) for value in frame["accuracy"]])
-
-
-def _students(outcome: CellOutcome) -> pd.DataFrame:
-    rounds = outcome.distillation["rounds"][1:] if outcome.distillation else []
-    return pd.DataFrame(
-        {"round": each["round"], "accuracy": _percent(each["heldout"]["metric"])}
-        for each in rounds
-    )
-
-
-def _distillation(outcome: CellOutcome) -> pd.DataFrame:
-    document = outcome.distillation
-    if document is None:
-        return pd.DataFrame()
-    search = first_search(document)
-    row = {
-        "rank_1": search["best_expert"]["metric"],
-        "vote": search["vote"]["metric"],
-        "best_student": best_entry(document)["heldout"]["metric"],
-        "gain_kept": gain_kept(document),
-    }
-    return pd.DataFrame([{name: _percent(value) for name, value in row.items()}])
-
-
-def _percent(value: float | None) -> float:
-    return math.nan if value is None else 100 * value
-
-
-_CELL_READERS: Mapping[str, Callable[[CellOutcome], pd.DataFrame]] = MappingProxyType(
-    {
-        "base": _base,
-        "times": _times,
-        "states": _states,
-        "students": _students,
-        "distillation": _distillation,
-    }
-)
+_NEED_ALL = frozenset({"reward_gain", "accuracy_gain", "right_experts"})
+_OF_CELLS = frozenset({"cells", "states", "students"})
+_TIMES = ("search", "end_to_end", "workers")
 
 
 @dataclass(frozen=True)
@@ -220,24 +220,21 @@ class TidySuite:
 
         `measure` is one of `MEASURES`. The default places are all rows.
         """
-        table, column, keys, may_lack = MEASURES[measure]
+        frame, column, keys, may_lack = MEASURES[measure]
         if places is None:
             places = self.ensembles if "N" in keys else self.cells
-        parts = [pd.DataFrame(columns=["cell", *keys, "value"])]
-        finished = [cell for cell in places["cell"].unique() if cell in self.outcomes.finished]
-        for outcome in map(self.outcomes.finished.__getitem__, finished):
-            of_cell = _CELL_READERS.get(table)
-            found = of_cell(outcome) if of_cell else READERS[table](outcome.results)
-            if column in found:
-                found = found.rename(columns={**_ITEMS, column: "value"})
-                parts.append(found.assign(cell=outcome.cell.id)[["cell", *keys, "value"]])
-        values = pd.concat(parts[1:] or parts, ignore_index=True).astype({"value": float})
+        found = self.outcomes.frame(frame)
+        if column not in found:
+            found = pd.DataFrame(columns=["cell", *keys, column])
+        # Some measures share a frame, so that a key may be the column itself.
+        found = found.assign(value=found[column].astype(float)).rename(columns=dict(_ITEMS))
+        values = found[["cell", *keys, "value"]]
         shared = [name for name in values if name in places]
         types = {name: places[name].dtype for name in shared}
         rows = places.merge(values.astype(types), on=shared, how="left")
-        lacking = rows["cell"][rows["value"].isna() & rows["cell"].isin(finished)]
+        lacking = rows["cell"][rows["value"].isna() & rows["cell"].isin(self.outcomes.finished)]
         if len(lacking) and not may_lack:
-            needs_all = table in _NEED_ALL
+            needs_all = measure in _NEED_ALL
             raise InvalidInputError(
                 f"{lacking.iloc[0]} has not measured {measure}",
                 field="population.statistics" if needs_all else "directory",

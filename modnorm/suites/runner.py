@@ -100,7 +100,7 @@ class SuiteRunner:
                     field=f"{cell.id}: {outcomes.strangers[cell.id]}",
                     remedy="name another directory with --out",
                 )
-            outcome = outcomes.of(cell)
+            outcome = outcomes.finished.get(cell.id)
             if outcome is None:
                 self._waiting.append(cell)
                 continue
@@ -237,7 +237,7 @@ def suite_status(
     for cell in cells:
         record = journal.record(cell.id)
         state = str(record.state)
-        if outcomes.of(cell) is not None:
+        if cell.id in outcomes.finished:
             state = str(CellState.FINISHED)
         elif record.state is CellState.FINISHED:
             state = str(CellState.WAITING)  # its results were deleted

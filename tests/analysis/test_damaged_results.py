@@ -12,12 +12,12 @@ from modnorm.analysis.analyses import analyze
 from modnorm.analysis.comparison import compare_runs
 from modnorm.analysis.distillation import compared_entries
 from modnorm.analysis.export import write_run
+from modnorm.analysis.frames import RunFrames
 from modnorm.analysis.parquet_files import write_answers
 from modnorm.analysis.plots import plot_names
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run import load_run
 from modnorm.analysis.run_data import StateRow
-from modnorm.analysis.run_tables import tabulate_runs
 from modnorm.cli.results import print_table
 from modnorm.errors import InvalidInputError
 
@@ -69,7 +69,7 @@ def read_all(directory):
     results = load_run(directory)
     compare_runs([results, results])
     compared_entries([directory])
-    analyze(tabulate_runs([results]))
+    analyze(RunFrames.of([results]))
     print_table(results.document)
     render_report(results.document, {})
     plot_names(results.document)

@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from modnorm.analysis.recorded_answers import (
+from modnorm.analysis.uncertainty import mcnemar, sign_flip
+from modnorm.search.voting import plurality
+from scripts.recorded_answers import (
     HeldoutVotes,
     by_bounds,
     by_fewer_rows,
@@ -16,12 +18,11 @@ from modnorm.analysis.recorded_answers import (
     gain_terms,
     resampled,
 )
-from modnorm.analysis.uncertainty import mcnemar, sign_flip
-from modnorm.search.voting import plurality
 
 # Means 0.75, 0.5, 0.5, 0.25; on the first two rows 0.5, 1, 0, 0.
 REWARDS = np.array([[1, 0, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 0]], dtype=float)
 ORDER = np.arange(4)
+WHOLE = np.ones((1, 4))
 
 
 def test_a_selection_by_fewer_rows_is_compared_with_the_full_one():
@@ -54,15 +55,17 @@ def test_bounds_drop_only_candidates_that_are_surely_not_among_the_best():
 
 def test_the_terms_of_a_gain_are_coverage_and_agreement():
     base_valid, base_right = np.array([1.0, 1, 0, 0]), np.array([1.0, 0, 0, 0])
+
+    def terms(before, before_right, valid, right):
+        found = gain_terms(before, before_right, valid, right, WHOLE)
+        return [float(term) for (term,) in found]
+
     # Twice the rows are answered, half of them right: all of the gain is coverage.
-    terms = gain_terms(base_valid, base_right, np.ones(4), np.array([1.0, 1, 0, 0]))
-    assert terms == (0.25, 0.0)
+    assert terms(base_valid, base_right, np.ones(4), np.array([1.0, 1, 0, 0])) == [0.25, 0.0]
     # As many rows are answered, all of them right.
-    terms = gain_terms(base_valid, base_right, base_valid, np.array([1.0, 1, 0, 0]))
-    assert terms == (0.0, 0.25)
+    assert terms(base_valid, base_right, base_valid, np.array([1.0, 1, 0, 0])) == [0.0, 0.25]
     nothing = np.zeros(4)
-    terms = gain_terms(nothing, nothing, np.ones(4), np.array([1.0, 0, 0, 0]))
-    assert terms == (0.25, 0.0)
+    assert terms(nothing, nothing, np.ones(4), np.array([1.0, 0, 0, 0])) == [0.25, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -73,20 +76,17 @@ def test_rows_of_least_agreement_are_left_out_first(unanswered, accuracy):
     right = np.array([1.0, 1, 0, 0])
     if unanswered == 0.25:  # one of two tied rows is left out, of which one is right
         right = np.array([1.0, 1, 1, 0])
-    assert confident_accuracy(support, right, unanswered) == pytest.approx(accuracy)
+    assert confident_accuracy(support, right, WHOLE, unanswered) == pytest.approx([accuracy])
 
 
 def test_an_interval_is_of_seeds_and_rows():
     grid = np.array([[1.0, 1, 1, 0], [1.0, 1, 0, 0]])
-
-    def mean(seed, rows):
-        return float(grid[seed, rows].mean())
-
-    value, interval = resampled(mean, 2, 4)
+    value, interval = resampled(lambda seed, weights: weights @ grid[seed] / 4, 2, 4)
     assert value == 0.625
     assert interval.lower < 0.5
     assert interval.upper > 0.75
-    assert resampled(lambda _seed, _rows: 0.5, 2, 4) == (0.5, (0.5, 0.5))
+    value, interval = resampled(lambda _seed, weights: weights.sum(axis=1) / 8, 2, 4)
+    assert (value, *interval) == pytest.approx((0.5, 0.5, 0.5))
 
 
 def test_votes_of_any_experts_are_counted_as_in_a_run():

@@ -6,6 +6,7 @@ is of one run; `resampled` gives the interval of its mean over seeds and rows.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 import numpy as np
@@ -18,6 +19,8 @@ from modnorm.analysis.uncertainty import LEVEL, SEED, ConfidenceInterval
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int_]
+Figure = Callable[[int, Floats], Floats]
+"""Returns a figure of a seed for each line of weights: how often each row counts."""
 RESAMPLES = 200
 STAGES = ((1.0, 50), (0.5, 100), (0.25, 200))
 """A race: the share of candidates that a stage scores, and the rows that it has scored then."""
@@ -99,48 +102,59 @@ def _against_all(rewards: Floats, chosen: Indices, cost: float) -> Selection:
 
 
 def gain_terms(
-    base_valid: Floats, base_right: Floats, valid: Floats, right: Floats
-) -> tuple[float, float]:
+    base_valid: Floats, base_right: Floats, valid: Floats, right: Floats, weights: Floats
+) -> tuple[Floats, Floats]:
     """Split the gain of a vote over the base in coverage and agreement, fractions.
 
     An accuracy is the share of rows with a valid answer times theirs. Each array has a 1 or a 0
     for each row.
     """
-    means = [each.mean(keepdims=True) for each in (valid, right, base_valid, base_right)]
-    coverage, agreement = split_terms(*means)
-    return float(coverage), float(agreement)
+    means = [
+        (weights @ each / len(each))[:, None] for each in (valid, right, base_valid, base_right)
+    ]
+    return split_terms(*means)
 
 
-def confident_accuracy(support: Floats, right: Floats, unanswered: float) -> float:
+def confident_accuracy(
+    support: Floats, right: Floats, weights: Floats, unanswered: float
+) -> Floats:
     """Return the accuracy of the rows that remain when those of least agreement are not answered.
 
     Rows of equal support are left out in equal parts.
     """
     answered = (1 - unanswered) * len(right)
-    rows, found = 0.0, 0.0
+    rows, found = np.zeros(len(weights)), np.zeros(len(weights))
     for level in np.unique(support)[::-1]:
-        tied = right[support == level]
-        taken = min(len(tied), answered - rows)
-        rows, found = rows + taken, found + taken * tied.mean()
-        if rows >= answered:
-            break
-    return float(found / answered)
+        is_tied = support == level
+        tied = weights @ is_tied
+        taken = np.minimum(tied, answered - rows)
+        share = np.divide(
+            weights @ (is_tied * right), tied, out=np.zeros_like(tied), where=tied > 0
+        )
+        rows, found = rows + taken, found + taken * share
+    return found / answered
 
 
-def resampled(
-    figure: Callable[[int, Indices], float], seeds: int, rows: int
-) -> tuple[float, ConfidenceInterval]:
+def resampled(figure: Figure, seeds: int, rows: int) -> tuple[float, ConfidenceInterval]:
     """Return the mean of a figure over seeds, and its bootstrap interval over seeds and rows."""
-    generator = np.random.default_rng(SEED)
-    means = []
-    for _ in range(RESAMPLES):
-        drawn = generator.integers(rows, size=rows)
-        chosen = generator.integers(seeds, size=seeds)
-        means.append(np.mean([figure(int(seed), drawn) for seed in chosen]))
-    whole = np.arange(rows)
+    by_seed, by_row = _resamples(seeds, rows)
+    means = sum(by_seed[:, seed] * figure(seed, by_row) for seed in range(seeds)) / seeds
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    whole = np.ones((1, rows))
     value = float(np.mean([figure(seed, whole) for seed in range(seeds)]))
     return value, ConfidenceInterval(float(low), float(high))
+
+
+@cache
+def _resamples(seeds: int, rows: int) -> tuple[Floats, Floats]:
+    """Return how often each resample draws each seed and each row."""
+    generator = np.random.default_rng(SEED)
+    by_seed, by_row = np.empty((RESAMPLES, seeds)), np.empty((RESAMPLES, rows))
+    for number in range(RESAMPLES):
+        for shares, size in ((by_row, rows), (by_seed, seeds)):
+            drawn = generator.integers(size, size=size)
+            shares[number] = np.bincount(drawn, minlength=size)
+    return by_seed, by_row
 
 
 @dataclass(frozen=True, slots=True)
