@@ -22,7 +22,7 @@ from modnorm.analysis.uncertainty import ConfidenceInterval, sign_flip
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
 from modnorm.spec import read_yaml
-from modnorm.suites import Cell, LoadedSuite, load_suite
+from modnorm.suites import LoadedSuite, load_suite
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import SuiteOutcomes, TidySuite, differing_field, load_outcomes
 from modnorm.suites.rendering import BuiltTable, to_markdown
@@ -55,16 +55,18 @@ class KnownSuite:
 def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path) -> None:
     """Write tables and figures into a directory and the claims into a page."""
     pool = _unpacked(cells, folder / "pool")
-    known = [
-        _known(path, pool, folder) for path in sorted(suites.glob("*.yaml")) if _is_suite(path)
-    ]
+    files = {path: read_yaml(path.read_text(encoding="utf-8")) for path in suites.glob("*.yaml")}
+    is_suite = {path: isinstance(one, dict) and "name" in one for path, one in files.items()}
+    known = [_known(path, pool, folder) for path in sorted(files) if is_suite[path]]
     out.mkdir(parents=True, exist_ok=True)
     parts = ["# Tables of the replication\n", *_sources(pool)]
     for suite in known:
         parts.append(f"## {suite.loaded.suite.name}\n")
-        parts += [to_markdown(table) for table in suite.tables if _has_values(table)] or [
-            "No cell.\n"
-        ]
+        parts += [
+            to_markdown(table)
+            for table in suite.tables
+            if any(each.by_seed for each in table.figures)
+        ] or ["No cell.\n"]
         parts += _analyses(suite, out / "figures" / suite.loaded.suite.name)
     parts += ["## Beyond the paper\n", *_beyond(pool)]
     write_file(out / "tables.md", "\n".join(parts).encode())
@@ -72,11 +74,6 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     write_file(page, f"{before}{BEGIN}\n\n{claims}\n\n{END}{after}".encode())
-
-
-def _is_suite(path: Path) -> bool:
-    content = read_yaml(path.read_text(encoding="utf-8"))
-    return isinstance(content, dict) and "name" in content
 
 
 def _unpacked(cells: Path, folder: Path) -> dict[Path, ResultsDocument]:
@@ -92,15 +89,12 @@ def _known(path: Path, pool: Mapping[Path, ResultsDocument], folder: Path) -> Kn
     place = folder / loaded.suite.name
     place.mkdir()
     for cell in loaded.cells:
-        found = next((there for there, one in pool.items() if _is_of(cell, one)), None)
+        is_of = (there for there, one in pool.items() if not differing_field(cell, one["spec"]))
+        found = next(is_of, None)
         if found is not None:
             (place / cell.id).symlink_to(found.resolve(), target_is_directory=True)
     outcomes = load_outcomes(loaded.cells, place)
     return KnownSuite(path, loaded, outcomes, build_tables(loaded, outcomes))
-
-
-def _is_of(cell: Cell, document: ResultsDocument) -> bool:
-    return differing_field(cell, document["spec"]) is None
 
 
 def _sources(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
@@ -114,10 +108,6 @@ def _sources(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
     )
     if rows:
         yield _markdown(("command", "commit", "card"), sorted(rows)) + "\n"
-
-
-def _has_values(table: BuiltTable) -> bool:
-    return any(figure.by_seed for figure in table.figures)
 
 
 _AGAINST = ("reference_method", "reference_N", "K")

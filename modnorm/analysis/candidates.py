@@ -85,13 +85,11 @@ def ranked_candidates(
         CandidateRecord(
             **{name: getattr(each, name) for name in _STORED},
             rank=ranks.get(each.index),
-            gain=_gain(each.selection_reward, base.selection_reward),
+            gain=None
+            if each.selection_reward is None or base.selection_reward is None
+            else each.selection_reward - base.selection_reward,
             reward_lower=None if each.stopped is None else each.stopped.lower,
             reward_upper=None if each.stopped is None else each.stopped.upper,
         )
         for each in candidates
     )
-
-
-def _gain(reward: float | None, base: float | None) -> float | None:
-    return None if reward is None or base is None else reward - base

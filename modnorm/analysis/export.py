@@ -69,7 +69,11 @@ def write_run(
     plots = draw_plots(plot_data(run, document))
     for name, image in plots.items():
         write_file(directory / "plots" / f"{name}.png", image)
-    write_file(directory / CANDIDATES, _candidates_csv(run).encode())
+    candidates = io.StringIO()
+    writer = csv.writer(candidates, lineterminator="\n")
+    writer.writerow(CANDIDATE_TYPES)
+    writer.writerows(map(astuple, ranked_candidates(run.candidates, run.base)))
+    write_file(directory / CANDIDATES, candidates.getvalue().encode())
     write_file(directory / REPORT, render_report(document, plots).encode())
     timings = _timings(run, None if started is None else time.monotonic() - started)
     write_file(directory / TIMINGS, encode_json(timings))
@@ -89,16 +93,9 @@ def _write_records(directory: Path, records: RunRecords) -> None:
     write_answers(directory, records.answers)
 
 
-def _candidates_csv(run: RunData) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CANDIDATE_TYPES)
-    writer.writerows(map(astuple, ranked_candidates(run.candidates, run.base)))
-    return text.getvalue()
-
-
 def _timings(run: RunData, report_seconds: float | None) -> dict[str, object]:
-    known, phases = environments_of(run), _phases(run)
+    known, timed = environments_of(run), run.timings.get("phases")
+    phases = timed if isinstance(timed, dict) else {}
     candidates = [
         {
             "index": candidate.index,
@@ -121,8 +118,3 @@ def _timings(run: RunData, report_seconds: float | None) -> dict[str, object]:
         "base": places(run.base, known),
         "candidates": candidates,
     }
-
-
-def _phases(run: RunData) -> dict[str, float]:
-    phases = run.timings.get("phases")
-    return phases if isinstance(phases, dict) else {}

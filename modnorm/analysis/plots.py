@@ -151,18 +151,19 @@ def _ensembles(document: ResultsDocument) -> Sequence[EnsembleEntry]:
     return () if document["iterative"] else document["ensembles"]
 
 
-def _by_population(axes: Axes, data: PlotData) -> None:
-    groups = _grouped(data, "ensemble_size", x="population")
-    _accuracy(axes, data, {f"K = {size}": points for size, points in groups.items()})
-    _size_axis(axes, sorted({each["population"] for each in data.ensembles}))
-    name_axes(axes, "Held-out accuracy against population", "N, candidates", "accuracy")
-
-
-def _by_ensemble_size(axes: Axes, data: PlotData) -> None:
-    groups = _grouped(data, "population", x="ensemble_size")
-    _accuracy(axes, data, {f"N = {size}": points for size, points in groups.items()})
-    _size_axis(axes, sorted({each["ensemble_size"] for each in data.ensembles}))
-    name_axes(axes, "Held-out accuracy against ensemble size", "K, experts that vote", "accuracy")
+def _by_size(axes: Axes, data: PlotData, *, of: "_Size", x: "_Size") -> None:
+    """Draw the accuracies by one size, with a line for each of the other."""
+    series: dict[int, _Points] = {}
+    for each in data.ensembles:
+        series.setdefault(each[of], []).append((each[x], each))
+    short = _NAMES[of][0]
+    lines = {
+        f"{short} = {size}": sorted(series[size], key=itemgetter(0)) for size in sorted(series)
+    }
+    _accuracy(axes, data, lines)
+    _size_axis(axes, sorted({each[x] for each in data.ensembles}))
+    _, name, label = _NAMES[x]
+    name_axes(axes, f"Held-out accuracy against {name}", label, "accuracy")
 
 
 def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
@@ -191,13 +192,12 @@ def _apart(sizes: Sequence[int], place: Callable[[float], float]) -> list[int]:
 
 _Size = Literal["population", "ensemble_size"]
 _Points = list[tuple[int, EnsembleEntry]]
-
-
-def _grouped(data: PlotData, by: _Size, *, x: _Size) -> dict[int, _Points]:
-    groups: dict[int, _Points] = {}
-    for ensemble in data.ensembles:
-        groups.setdefault(ensemble[by], []).append((ensemble[x], ensemble))
-    return {key: sorted(groups[key], key=itemgetter(0)) for key in sorted(groups)}
+_NAMES: Mapping[_Size, tuple[str, str, str]] = MappingProxyType(
+    {
+        "population": ("N", "population", "N, candidates"),
+        "ensemble_size": ("K", "ensemble size", "K, experts that vote"),
+    }
+)
 
 
 def _accuracy(axes: Axes, data: PlotData, series: Mapping[str, _Points]) -> None:
@@ -303,8 +303,8 @@ def _vote_support(axes: Axes, data: PlotData) -> None:
 
 _DRAWINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
     {
-        "accuracy-by-ensemble-size": _by_ensemble_size,
-        "accuracy-by-population": _by_population,
+        "accuracy-by-ensemble-size": partial(_by_size, of="population", x="ensemble_size"),
+        "accuracy-by-population": partial(_by_size, of="ensemble_size", x="population"),
         "reward-histogram": _reward_histogram,
         "vote-support": _vote_support,
     }

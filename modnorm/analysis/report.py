@@ -3,7 +3,6 @@
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -29,13 +28,6 @@ PLOT_CAPTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Plot:
-    name: str
-    caption: str
-    data: str
-
-
 def render_report(document: ResultsDocument, plots: Mapping[str, bytes]) -> str:
     """Return the report as HTML."""
     return (
@@ -44,7 +36,7 @@ def render_report(document: ResultsDocument, plots: Mapping[str, bytes]) -> str:
         .render(
             **report_parts(document),
             plots=[
-                _plot(name, caption, plots[name])
+                {"name": name, "caption": caption, "data": base64.b64encode(plots[name]).decode()}
                 for name, caption in PLOT_CAPTIONS.items()
                 if name in plots
             ],
@@ -67,11 +59,14 @@ def page_environment(*folders: Path) -> Environment:
 
 def report_parts(document: ResultsDocument) -> dict[str, object]:
     """Return the values that the templates in `parts` show, by their names there."""
+    table: dict[int, dict[int, EnsembleEntry]] = {}  # by N, then K, both ascending
+    for ensemble in document["ensembles"]:
+        table.setdefault(ensemble["population"], {})[ensemble["ensemble_size"]] = ensemble
     return {
         "document": document,
-        "title": _title(document),
-        "sizes": _sizes(document),
-        "table": _table(document),
+        "title": str(document["spec"].get("name") or "modnorm run"),
+        "sizes": sorted({each["ensemble_size"] for each in document["ensembles"]}),
+        "table": table,
         "best": document["experts"][:BEST_SHOWN],
         "settings": settings_text(document["spec"]),
         "overlap": describe_overlap(document),
@@ -86,27 +81,6 @@ def settings_text(spec: Mapping[str, object]) -> str:
     """Return a spec as YAML."""
     plain = json.loads(json.dumps(spec))
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-
-
-def _title(document: ResultsDocument) -> str:
-    name = document["spec"].get("name")
-    return str(name) if name else "modnorm run"
-
-
-def _sizes(document: ResultsDocument) -> list[int]:
-    return sorted({ensemble["ensemble_size"] for ensemble in document["ensembles"]})
-
-
-def _table(document: ResultsDocument) -> dict[int, dict[int, EnsembleEntry]]:
-    """Return the ensembles by N, then K, both ascending."""
-    table: dict[int, dict[int, EnsembleEntry]] = {}
-    for ensemble in document["ensembles"]:
-        table.setdefault(ensemble["population"], {})[ensemble["ensemble_size"]] = ensemble
-    return table
-
-
-def _plot(name: str, caption: str, image: bytes) -> _Plot:
-    return _Plot(name, caption, base64.b64encode(image).decode("ascii"))
 
 
 def _percent(value: float | None) -> str:

@@ -87,12 +87,11 @@ def vote_records(
             gold=golds[vote.row],
             experts=experts,
             votes=tuple(said),
-            expert_correct=tuple(_is_correct(ballots[expert], vote.row) for expert in experts),
+            expert_correct=tuple(
+                None if ballot.skipped[vote.row] else ballot.correct[vote.row]
+                for ballot in map(ballots.__getitem__, experts)
+            ),
             counts=counts,
             tied=tied if is_tie else (),
             tie_broken_by=counts[0].expert if is_tie else None,
         )
-
-
-def _is_correct(ballot: Ballot, row: int) -> bool | None:
-    return None if ballot.skipped[row] else ballot.correct[row]

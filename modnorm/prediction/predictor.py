@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from modnorm.arguments import require_flag, require_text, require_type
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
@@ -33,7 +32,11 @@ class BasePlace:
 
     def find(self, model: ModelSpec, digest: str) -> Checkpoint:
         """Return the base of an experiment."""
-        found = self._resolve(model)
+        named = model.revision if self.name is None else None
+        try:
+            found = resolve_checkpoint(self.name or model.name, self.revision or named)
+        except (InvalidInputError, UnavailableError) as error:
+            raise type(error)(error.message, field=_FIELD, remedy=_REMEDY) from error
         if found.digest != digest:
             raise ConflictError(
                 f"{found.name} is not the model that the experiment started with: "
@@ -42,14 +45,6 @@ class BasePlace:
                 remedy=_REMEDY,
             )
         return found
-
-    def _resolve(self, model: ModelSpec) -> Checkpoint:
-        named = model.revision if self.name is None else None
-        try:
-            return resolve_checkpoint(self.name or model.name, self.revision or named)
-        except (InvalidInputError, UnavailableError) as error:
-            kind = type(error)
-            raise kind(error.message, field=_FIELD, remedy=_REMEDY) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +150,11 @@ class Predictor:
                 batch = Questions(
                     questions.rows[start : start + BATCH], questions.prompts[start : start + BATCH]
                 )
-                report = partial(_report, on_progress, start * size, rows * size)
-                for prediction in experts.predict(batch, report):
+                before = start * size
+                for prediction in experts.predict(
+                    batch,
+                    lambda done, before=before: on_progress(before + done, rows * size),  # type: ignore[misc]
+                ):
                     yield replace(prediction, row=start + prediction.row)
         finally:
             engine.close()
-
-
-def _report(on_progress: OnProgress, before: int, total: int, done: int) -> None:
-    on_progress(before + done, total)
