@@ -326,7 +326,7 @@ def distil(
     check_spec(spec, spec_file)
     check_model(spec)
     with interruptible("stopped; the same command resumes here"), hold(home):
-        from modnorm.analysis.distillation_report import REPORT
+        from modnorm.analysis.run_files import REPORT
         from modnorm.cli.results import print_distillation
 
         document = run_distillation(spec, home, home, server, device=device, quiet=quiet)

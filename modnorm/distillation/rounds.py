@@ -34,9 +34,9 @@ from modnorm.analysis.distillation import (
     round_directory,
     search_entry,
 )
-from modnorm.analysis.distillation_report import REPORT, render_distillation
+from modnorm.analysis.report import render_distillation
 from modnorm.analysis.run import load_run
-from modnorm.analysis.run_files import DISTILLATION, RESULTS
+from modnorm.analysis.run_files import DISTILLATION, REPORT, RESULTS
 from modnorm.checkpoint.checkpoint_files import file_digest
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.run_directory import RunDirectory

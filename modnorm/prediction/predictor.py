@@ -69,17 +69,7 @@ class PredictionSettings:
 
 
 class Predictor:
-    """An ensemble with its task and its base on this machine.
-
-    Args:
-        ensemble: The ensemble.
-        settings: How it answers.
-
-    Raises:
-        InvalidInputError: this machine has no such base, or no such task.
-        UnavailableError: the base cannot be fetched.
-        ConflictError: the model of this name is not the ensemble's base.
-    """
+    """An ensemble with its task and its base on this machine."""
 
     def __init__(self, ensemble: EnsembleDefinition, settings: PredictionSettings) -> None:
         self._ensemble = ensemble
@@ -88,15 +78,7 @@ class Predictor:
         self.base = settings.place.find(ensemble.model, ensemble.model_digest)
 
     def encode(self, placed: Iterable[tuple[str, Row]]) -> Questions:
-        """Return questions with their prompts, all of which fit the model.
-
-        Args:
-            placed: Questions after their places in a file.
-
-        Raises:
-            InvalidInputError: there is no question, or one does not fit; the message names its
-                place.
-        """
+        """Return questions, each after its place in a file, with prompts that fit the model."""
         rows, prompts = [], []
         encoder = PromptEncoder(self.base)
         for place, row in placed:
@@ -116,28 +98,14 @@ class Predictor:
         return Questions(rows, prompts)
 
     def encode_rows(self, rows: Iterable[Mapping[str, object]]) -> Questions:
-        """Return raw rows as questions with prompts.
-
-        Raises:
-            InvalidInputError: a row breaks the task's schema or does not fit the model; the
-                message names the row, from 0, and the column.
-        """
+        """Return raw rows as questions with prompts; errors number the rows from 0."""
         named = ((f"row {number}", raw) for number, raw in enumerate(rows))
         return self.encode((place, parse_question(self.task, raw, place)) for place, raw in named)
 
     def predict(
         self, questions: Questions, on_progress: OnProgress = ignore_progress
     ) -> Iterator[Prediction]:
-        """Yield the ensemble's answer to each question, in order.
-
-        Args:
-            questions: The questions.
-            on_progress: See `OnProgress`.
-
-        Raises:
-            InvalidInputError: there is no such engine.
-            EvaluationError: an expert cannot answer, or the engine failed.
-        """
+        """Yield the ensemble's answer to each question, in order."""
         size, rows = self._ensemble.ensemble_size, len(questions.rows)
         longest = max(map(len, questions.prompts)) + self._ensemble.task.max_tokens
         settings = EngineSettings(max_model_len=longest)

@@ -79,11 +79,8 @@ class RankedVotes:
     """Counts the answers of one expert after another, in the order of their ranks.
 
     So the predictions depend on the answers only, whichever workers give them.
-
-    Args:
-        experts: Candidate indices, best first.
-        rows: Number of questions.
-        ask_all: Whether experts also answer questions whose vote is settled.
+    `experts` are candidate indices, best first. With `ask_all` they also answer questions whose
+    vote is settled.
     """
 
     def __init__(self, experts: Sequence[int], rows: int, *, ask_all: bool = False) -> None:
@@ -106,14 +103,10 @@ class RankedVotes:
         return self._open
 
     def add(self, answers: Mapping[int, ExpertAnswer]) -> tuple[Prediction, ...]:
-        """Count the answers of the next expert; answers to closed questions are ignored.
+        """Count the next expert's answers by question, one for each open question at least.
 
-        Args:
-            answers: Its answers by question; at least one for each open question.
-
-        Returns:
-            The predictions that no later expert changes, in the order of the questions. They
-            close their questions.
+        Returned are the predictions that no later expert changes, in the order of the questions.
+        They close their questions.
         """
         expert = self._experts[len(self._sheets)]
         sheet = {row: answers[row] for row in self._open}
@@ -139,13 +132,7 @@ class RankedVotes:
 
 
 def prediction_of(row: int, answers: Sequence[ExpertAnswer], size: int) -> Prediction:
-    """Return the vote of the experts that answered a question.
-
-    Args:
-        row: Index of the question.
-        answers: The answers, best-ranked expert first.
-        size: K.
-    """
+    """Return the vote of the experts that answered a question, best-ranked first; `size` is K."""
     answers = tuple(answers)
     counts = count_answers([each.vote for each in answers], [each.expert for each in answers])
     winner = counts[0] if counts else None

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from modnorm.analysis.distillation import describe_gain, gain_kept
-from modnorm.analysis.distillation_report import draw_rounds, render_distillation
+from modnorm.analysis.report import draw_rounds, render_distillation
 from tests.analysis.distillations import make_document
 
 

@@ -34,13 +34,6 @@ def answered(run):
     return place
 
 
-def test_one_environment_leaves_no_remark(answered):
-    run = answered(CPU, {**CPU})
-    assert environments_of(run) == (CPU,)
-    assert mixed_settings(environments_of(run)) == {}
-    assert describe_mixed({}) is None
-
-
 def test_results_do_not_tell_equal_machines_apart(answered, tmp_path):
     for name, environment in (("cpu", CPU), ("gpu", GPU)):
         write_run(tmp_path / name, answered(environment, environment))
