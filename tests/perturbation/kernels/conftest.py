@@ -72,3 +72,15 @@ def fuse(small) -> Callable[..., object]:
         return weights
 
     return give
+
+
+@pytest.fixture
+def pair(fuse, device):
+    """Return a function that loads a model twice: with kernels, and plainly on the CPU."""
+
+    def hold(model, blocks=None, dtype=torch.bfloat16):
+        base = {name: tensor.to(device) for name, tensor in model.base(dtype).items()}
+        views, plain_views = model.views(blocks, base), model.views(blocks, model.base(dtype))
+        return fuse(model.hold(views)), views, model.hold(plain_views), plain_views
+
+    return hold

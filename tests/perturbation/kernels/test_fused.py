@@ -53,19 +53,6 @@ def same(ours, theirs):
     return torch.equal(ours.cpu().view(width), theirs.cpu().view(width))
 
 
-@pytest.fixture
-def pair(fuse, device):
-    """Return a function that loads a model twice: with kernels, and plainly on the CPU."""
-
-    def hold(model, blocks=None, dtype=torch.bfloat16):
-        views = model.views(blocks, on(device, model.base(dtype)))
-        plain_views = model.views(blocks, model.base(dtype))
-        fused = fuse(model.hold(views))
-        return fused, views, model.hold(plain_views), plain_views
-
-    return hold
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rebuilt_weights_are_equal(model, pair, dtype):
     fused, _, plain, _ = pair(model, dtype=dtype)

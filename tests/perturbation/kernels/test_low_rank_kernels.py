@@ -23,18 +23,6 @@ ODD = [
 ]
 
 
-@pytest.fixture
-def pair(fuse, device):
-    """Return a function that loads a model twice: with kernels, and plainly on the CPU."""
-
-    def hold(model, blocks=None, dtype=torch.bfloat16):
-        base = {name: tensor.to(device) for name, tensor in model.base(dtype).items()}
-        views, plain_views = model.views(blocks, base), model.views(blocks, model.base(dtype))
-        return fuse(model.hold(views)), views, model.hold(plain_views), plain_views
-
-    return hold
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_weights_and_coefficients_are_equal(low_rank, pair, dtype):
     fused, _, plain, _ = pair(low_rank, dtype=dtype)
