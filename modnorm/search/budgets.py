@@ -1,10 +1,4 @@
-"""The cost of a main run (paper, app. "Evaluation-Budget Accounting").
-
-The unit is one model-prompt evaluation: one response of one model to one prompt, generated and
-scored. A main run is search (or training), checkpoint selection on development rows, and the final
-evaluation. Preparation and the choice of hyperparameters are counted separately.
-`modnorm.analysis.statistics` counts the cost of a finished run.
-"""
+"""The cost of a main run (paper, app. "Evaluation-Budget Accounting")."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,8 +1,4 @@
-"""A finished search judged by another scorer: new scores, new ranking, new votes.
-
-The completions stay the same. So the selected experts can vote under any scorer. The experts that
-the new scorer would select can vote only if all of them answered the held-out rows.
-"""
+"""A finished search judged by another scorer: new scores, new ranking, new votes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""The experiment spec, which users write in YAML and services store.
-
-This package checks every limit, so that command line, client and aggregator refuse a spec with
-equal messages. Services also make the checks that need a model or data, before they store it.
-"""
+"""The experiment spec, which users write in YAML and services store."""
 
 from modnorm.spec.experiment import (
     MAX_BATCH,

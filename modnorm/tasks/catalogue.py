@@ -1,9 +1,4 @@
-"""The catalogue of the paper's data sets: their public origins and their splits.
-
-A split is a task's named, fixed list of rows: `split:gsm8k/selection` in a spec. Its digest is
-that of its rows in the task's schema (`modnorm.tasks.columns`), so it is equal for every copy and
-file format. It is None for data sets whose rows were not available.
-"""
+"""The catalogue of the paper's data sets: their public origins and their splits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,9 +1,4 @@
-r"""MATH-500 and OlympiadBench: competition mathematics, answered in `\boxed{}` or after `####`.
-
-The default scorers compare canonical forms (`modnorm.tasks.mathematics.canonical`), the reference
-scorers as the published code does. That code does not know `####`: it finds answers by boxes and
-closing phrases only.
-"""
+r"""MATH-500 and OlympiadBench: competition mathematics, answered in `\boxed{}` or after `####`."""
 
 from collections.abc import Mapping
 

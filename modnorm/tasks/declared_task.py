@@ -1,9 +1,4 @@
-"""Tasks that a text declares: prompt, columns, extraction, comparison.
-
-The scorer's name contains a digest of the declaration, so results of different declarations are
-never confused. The file is read once. Its text is part of the stored spec, of each job and of the
-results.
-"""
+"""Tasks that a text declares: prompt, columns, extraction, comparison."""
 
 import hashlib
 import json

@@ -1,10 +1,4 @@
-"""Named splits: read from a folder, else from the hub.
-
-In a folder of `modnorm.tasks.data_fetch` the split `gsm8k/selection` is the file
-`gsm8k/selection.jsonl`. A folder of the data sets' own files (`gsm8k/train.jsonl`,
-`gsm8k/test.parquet`) works as well. Rows are accepted only if their number and digest are the
-catalogue's. If the catalogue has no digest, fetched rows must have their manifest's.
-"""
+"""Named splits: read from a folder, else from the hub."""
 
 import json
 import random

@@ -1,10 +1,4 @@
-"""The supervisor of a host's evaluators: `python -m modnorm.services.evaluator.supervisor`.
-
-Each worker is a process with one engine on one GPU or a share of it, so a crash ends no other
-worker. Workers inherit the environment; each has its own device, share of memory, ports and
-compile cache. A worker serves metrics at the port of MODNORM_METRICS_ADDRESS plus its number. The
-supervisor restarts a worker that ends or does not answer health checks.
-"""
+"""The supervisor of a host's evaluators: `python -m modnorm.services.evaluator.supervisor`."""
 
 import asyncio
 import logging

@@ -1,8 +1,4 @@
-"""Worker processes, each restarted when it ends, and the group that shares a GPU.
-
-A worker's standard input is a pipe from the supervisor; end of file means that the supervisor has
-ended. A worker leads a process group, so that the processes of its engine end with it.
-"""
+"""Worker processes, each restarted when it ends, and the group that shares a GPU."""
 
 import asyncio
 import logging

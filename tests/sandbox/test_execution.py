@@ -5,8 +5,6 @@ import textwrap
 import pytest
 
 from modnorm.sandbox import Limits, Program, Verdict, session
-from modnorm.sandbox.execution import _verdict_of_end
-from modnorm.sandbox.jail.jail_messages import EndReason, WardenReport
 from tests.faults import error_at
 
 ROWS = {
@@ -179,12 +177,6 @@ def test_the_whole_program_is_bounded(sandbox):
     limits = Limits(step_seconds=5, wall_seconds=1)
     sources = ["import time\ntime.sleep(0.6)"] * 3
     assert sandbox.execute(Program(sources, [], limits)).verdict is Verdict.TIMEOUT
-
-
-def test_a_program_ended_by_a_signal_without_a_name_has_failed():
-    report = WardenReport(EndReason.SIGNAL, 40, cpu_seconds=0.0, printed="")
-    verdict, detail = _verdict_of_end(report, Limits(), "")
-    assert (verdict, detail) == (Verdict.FAILED, "the program was ended by signal 40")
 
 
 def test_a_program_that_ends_after_a_wait_for_a_core_did_not_take_too_long(sandbox, monkeypatch):

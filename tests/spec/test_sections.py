@@ -53,13 +53,6 @@ def test_a_method_without_experts_cannot_be_distilled(method):
         make(changes={"method": method, "population": population})
 
 
-def test_the_defaults_are_the_published_ones():
-    training = TrainingSpec()
-    assert (training.method, training.rank, training.adapter_alpha) == ("lora", 192, 384)
-    assert (training.dropout, training.learning_rate, training.warmup) == (0.05, 1e-4, 0.1)
-    assert (training.epochs, training.batch_size, training.schedule) == (2, 1024, "cosine")
-
-
 @pytest.mark.parametrize("field", ["rank", "alpha", "dropout"])
 def test_full_training_has_no_adapter(field):
     with error_at(field) as caught:

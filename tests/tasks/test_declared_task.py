@@ -123,26 +123,6 @@ def test_a_faulty_declaration_is_refused(declare, changes, fault):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place"),
-    [
-        ("max_tokens: 64", "max_tokens: many", "line 4: max_tokens"),
-        ("[country, capital]", "[country, [capital]]", "line 7: columns.1"),
-        ("  user:", "  users:", "line 10: prompt.user: must be given"),
-        ("match: last", "match: some", "line 19: extract.match"),
-        ("answer: capital", "answer: city", "line 16: answer: 'city' is not one of the columns"),
-    ],
-)
-def test_faults_name_line_and_field(tmp_path, old, new, place):
-    text = EXAMPLE.read_text().split("\n", 2)[2]
-    path = tmp_path / "task.yaml"
-    path.write_text("# Two lines\n# of remarks.\n" + text.replace(old, new))
-    with pytest.raises(InvalidInputError) as caught:
-        load_task(path)
-    assert place in caught.value.message
-    assert str(path) in caught.value.message
-
-
-@pytest.mark.parametrize(
     "content",
     [
         "a: [",

@@ -45,24 +45,6 @@ def test_broken_csv_is_refused_by_line(tmp_path, content, fault):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "fault"),
-    [
-        ("rows.jsonl", '{"a": 1}\n{"a": 2\n', "line 2: .*: Expecting ',' delimiter: column 8"),
-        ("rows.json", '[{"a": 1},\n{"a": 2]', "Expecting ',' delimiter: line 2 column 8"),
-        ("rows.json", '{"a": 1}\n{"a": 2}', r"Extra data.*one row a line is named \.jsonl"),
-        ("rows.json", '{"a": 1}', r"not a JSON list.*one row a line is named \.jsonl"),
-        ("rows.jsonl", '[{"a": 1}]', r"line 1: not a JSON object.*one list is named \.json"),
-        ("rows.jsonl", '[\n{"a": 1}\n]', r"line 1: .*one list is named \.json"),
-    ],
-)
-def test_broken_json_is_refused_at_one_place(tmp_path, name, content, fault):
-    path = tmp_path / name
-    path.write_text(content)
-    with pytest.raises(InvalidInputError, match=fault):
-        read(path)
-
-
-@pytest.mark.parametrize(
     "column",
     [
         pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers()),

@@ -1,8 +1,4 @@
-"""The division of memory between two copies of the weights, activations, noise and the cache.
-
-The sizes depend on the model, the GPU's memory and the settings alone. vLLM would measure them at
-each start, for seconds, and other processes of the GPU would change them.
-"""
+"""The division of memory between two copies of the weights, activations, noise and the cache."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Triton kernels that write candidates; the plain version defines their results.
-
-Only `fused_weights` imports Triton.
-"""
+"""Triton kernels that write candidates; the plain version defines their results."""
 
 import logging
 from collections.abc import Mapping

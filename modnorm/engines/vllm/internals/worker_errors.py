@@ -1,8 +1,4 @@
-"""Passes the exception of a worker process that fails to start to the engine's process.
-
-vLLM's executor reports only that a worker failed; the reason is in the worker's log. Here the
-worker writes it to a file that the engine's process names.
-"""
+"""Passes the exception of a worker process that fails to start to the engine's process."""
 
 import logging
 import os
