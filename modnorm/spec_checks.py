@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from modnorm.baselines.generator_file import GeneratorFile, read_generator, unusable_generator
-from modnorm.calibration.profile import MAX_PROFILE_BYTES, require_every_layer
+from modnorm.calibration.profile import MAX_PROFILE_BYTES, Profile, require_every_layer
 from modnorm.checkpoint.checkpoint_files import check_attention, positive
 from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.checkpoint.reference import (
@@ -281,8 +281,6 @@ def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> in
     else:
         _check_local_model(spec, checkpoint, rows)
     if spec.method.profile is not None and not names_stored_profile(spec.method.profile):
-        from modnorm.calibration.profile import Profile  # noqa: PLC0415 - loads torch
-
         profile = Profile.from_json(read_profile(spec.method.profile, None))
         if checkpoint is not None:
             profile.check_matches(checkpoint)

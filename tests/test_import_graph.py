@@ -1,6 +1,8 @@
 """Modules import each other in no circle, and dependencies point to the library."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import TopologicalSorter
@@ -53,3 +55,9 @@ def test_the_library_imports_no_service_and_a_service_imports_no_client() -> Non
                 assert not [each for each in imported if each.startswith("modnorm.client")], module
         elif module.startswith("modnorm"):
             assert not [each for each in imported if each.startswith("modnorm.services")], module
+
+
+def test_a_spec_is_checked_without_torch() -> None:
+    """Its import takes ten seconds on two cores, and a wrong spec is refused within one."""
+    code = "import sys, modnorm.engines, modnorm.spec_checks; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

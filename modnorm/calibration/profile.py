@@ -17,7 +17,6 @@ from pydantic import (
     model_validator,
 )
 
-from modnorm.calibration.maps import layer_maps
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.files import canonical_json, read_fault, read_text
@@ -236,6 +235,8 @@ class Profile:
 
     def check_matches(self, checkpoint: Checkpoint) -> None:
         """Refuse a model that the profile was not calibrated on."""
+        from modnorm.calibration.maps import layer_maps  # noqa: PLC0415 - loads torch
+
         layers = checkpoint.config.get("num_hidden_layers")
         if self._document.num_layers != layers:
             raise _mismatch(f"it has {self._document.num_layers} layers, the model {layers}")

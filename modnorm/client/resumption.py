@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
+from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.client.client import Client
 from modnorm.client.connection import cancel_experiment, create_experiment, list_experiments
@@ -107,7 +108,5 @@ def _digests(
     if model is not None:
         yield "model", model.digest, provenance.model_digest
     if profile is not None and not is_digest(profile):
-        from modnorm.calibration.profile import Profile  # noqa: PLC0415 - loads torch
-
         path = expand_home(Path(profile), "method.profile")
         yield "method.profile", Profile.load(path).digest, provenance.profile_digest
