@@ -31,8 +31,13 @@ from modnorm.services.aggregator.server import Aggregator
 from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
 from modnorm.services.calibrator.server import build as build_calibrator
 from modnorm.services.common.logging import logging_to
-from modnorm.services.common.service_process import GARBAGE_THRESHOLDS, SWITCH_SECONDS
-from modnorm.services.common.service_thread import ANY_PORT, ServiceThread, start_service
+from modnorm.services.common.service_process import (
+    ANY_PORT,
+    GARBAGE_THRESHOLDS,
+    SWITCH_SECONDS,
+    ServiceThread,
+    start_service,
+)
 from modnorm.services.common.settings import (
     AggregatorSettings,
     CalibratorSettings,

@@ -12,7 +12,7 @@ import pytest
 from modnorm import Client
 from modnorm.analysis.answers import SPLITS, AnswerRecord
 from modnorm.analysis.export import RunRecords, write_run
-from modnorm.analysis.run_data import CandidateRow, RunData, VoteRow
+from modnorm.analysis.run_data import CandidateRow, RowsRecord, RunData, VoteRow
 from modnorm.client.connection import _CHANNEL_OPTIONS, Connection
 from modnorm.files import encode_json, write_file
 from modnorm.search.voting import Answer, Ballot, count_votes
@@ -26,7 +26,7 @@ from modnorm.v1.experiment_pb2_grpc import (
     add_ExperimentServiceServicer_to_server,
 )
 from modnorm.wire.conversions import spec_from_proto, spec_to_proto
-from modnorm.wire.run_messages import base_row, data_records, ensemble_row, provenance, state_row
+from modnorm.wire.run_messages import base_row, ensemble_row, provenance
 
 
 @contextmanager
@@ -122,10 +122,17 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
         for (candidate, split), each in answers.items()
         if split == "heldout"
     }
+    spec = spec_from_proto(experiment.spec)
     run = RunData(
-        spec=spec_from_proto(experiment.spec).model_dump(mode="json"),
+        spec=spec.model_dump(mode="json"),
         provenance=provenance(experiment),
-        data=data_records(experiment),
+        data={
+            split: RowsRecord(named.source, None, None, None, 0, len(rows[split]), "")
+            for split, named in (
+                ("selection", spec.task.selection),
+                ("heldout", spec.task.heldout),
+            )
+        },
         candidates=[each for each in candidates if each.index >= 0],
         base=base_row(experiment.base),
         ensembles=ensembles,
@@ -139,7 +146,6 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
             for each in ensembles
             if rows["heldout"]
         },
-        states=list(map(state_row, experiment.states)),
         timings={"experiment": experiment.id, "phases": {}},
     )
     records = RunRecords(

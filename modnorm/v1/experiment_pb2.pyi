@@ -763,14 +763,6 @@ class StateResult(google.protobuf.message.Message):
     HELDOUT_METRIC_FIELD_NUMBER: builtins.int
     REPORTED_FIELD_NUMBER: builtins.int
     MEAN_REWARD_FIELD_NUMBER: builtins.int
-    DEVELOPMENT_ANSWERS_FIELD_NUMBER: builtins.int
-    DEVELOPMENT_TOKENS_FIELD_NUMBER: builtins.int
-    DEVELOPMENT_ATTEMPTS_FIELD_NUMBER: builtins.int
-    HELDOUT_ANSWERS_FIELD_NUMBER: builtins.int
-    HELDOUT_TOKENS_FIELD_NUMBER: builtins.int
-    HELDOUT_ATTEMPTS_FIELD_NUMBER: builtins.int
-    HELDOUT_VALID_FIELD_NUMBER: builtins.int
-    HELDOUT_TRUNCATED_FIELD_NUMBER: builtins.int
     updates: builtins.int
     """Number of updates that lead to it."""
     lineage_digest: builtins.str
@@ -785,22 +777,6 @@ class StateResult(google.protobuf.message.Message):
     """Whether the run reports this state."""
     mean_reward: builtins.float
     """Mean selection reward of the candidates that perturb it."""
-    development_answers: builtins.int
-    """Number of stored answers on the development rows."""
-    development_tokens: builtins.int
-    """Tokens generated for these answers."""
-    development_attempts: builtins.int
-    """Attempts at these answers."""
-    heldout_answers: builtins.int
-    """Number of stored answers on the held-out rows."""
-    heldout_tokens: builtins.int
-    """Tokens generated for these answers."""
-    heldout_attempts: builtins.int
-    """Attempts at these answers."""
-    heldout_valid: builtins.int
-    """Number of these answers that give a vote."""
-    heldout_truncated: builtins.int
-    """Number of these answers that the completion cap ended."""
     def __init__(
         self,
         *,
@@ -811,18 +787,10 @@ class StateResult(google.protobuf.message.Message):
         heldout_metric: builtins.float | None = ...,
         reported: builtins.bool = ...,
         mean_reward: builtins.float | None = ...,
-        development_answers: builtins.int = ...,
-        development_tokens: builtins.int = ...,
-        development_attempts: builtins.int = ...,
-        heldout_answers: builtins.int = ...,
-        heldout_tokens: builtins.int = ...,
-        heldout_attempts: builtins.int = ...,
-        heldout_valid: builtins.int = ...,
-        heldout_truncated: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_development_reward", b"_development_reward", "_heldout_metric", b"_heldout_metric", "_mean_reward", b"_mean_reward", "development_metric", b"development_metric", "development_reward", b"development_reward", "heldout_metric", b"heldout_metric", "mean_reward", b"mean_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_development_reward", b"_development_reward", "_heldout_metric", b"_heldout_metric", "_mean_reward", b"_mean_reward", "development_answers", b"development_answers", "development_attempts", b"development_attempts", "development_metric", b"development_metric", "development_reward", b"development_reward", "development_tokens", b"development_tokens", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_metric", b"heldout_metric", "heldout_tokens", b"heldout_tokens", "heldout_truncated", b"heldout_truncated", "heldout_valid", b"heldout_valid", "lineage_digest", b"lineage_digest", "mean_reward", b"mean_reward", "reported", b"reported", "updates", b"updates"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_development_reward", b"_development_reward", "_heldout_metric", b"_heldout_metric", "_mean_reward", b"_mean_reward", "development_metric", b"development_metric", "development_reward", b"development_reward", "heldout_metric", b"heldout_metric", "lineage_digest", b"lineage_digest", "mean_reward", b"mean_reward", "reported", b"reported", "updates", b"updates"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__development_metric: typing_extensions.TypeAlias = typing.Literal["development_metric"]
     _WhichOneofArgType__development_metric: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric"]
@@ -855,9 +823,6 @@ class EnsembleResult(google.protobuf.message.Message):
     METRIC_FIELD_NUMBER: builtins.int
     CORRECT_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
-    ANSWERS_FIELD_NUMBER: builtins.int
-    VALID_FIELD_NUMBER: builtins.int
-    TRUNCATED_FIELD_NUMBER: builtins.int
     population: builtins.int
     """N: number of candidates of the selection."""
     ensemble_size: builtins.int
@@ -868,12 +833,6 @@ class EnsembleResult(google.protobuf.message.Message):
     """Rows with a correct vote."""
     rows: builtins.int
     """Rows voted on."""
-    answers: builtins.int
-    """Number of stored answers of its experts on the held-out rows."""
-    valid: builtins.int
-    """Number of these that give a vote."""
-    truncated: builtins.int
-    """Number of these that the completion cap ended."""
     @property
     def experts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Indices of the experts, best first."""
@@ -887,11 +846,8 @@ class EnsembleResult(google.protobuf.message.Message):
         metric: builtins.float = ...,
         correct: builtins.int = ...,
         rows: builtins.int = ...,
-        answers: builtins.int = ...,
-        valid: builtins.int = ...,
-        truncated: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "correct", b"correct", "ensemble_size", b"ensemble_size", "experts", b"experts", "metric", b"metric", "population", b"population", "rows", b"rows", "truncated", b"truncated", "valid", b"valid"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["correct", b"correct", "ensemble_size", b"ensemble_size", "experts", b"experts", "metric", b"metric", "population", b"population", "rows", b"rows"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___EnsembleResult: typing_extensions.TypeAlias = EnsembleResult
@@ -1268,31 +1224,27 @@ Global___ListRunFilesResponse: typing_extensions.TypeAlias = ListRunFilesRespons
 
 @typing.final
 class GetRunFileRequest(google.protobuf.message.Message):
-    """A file of a run, or a range of it."""
+    """A file of a run, from a byte on."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
     OFFSET_FIELD_NUMBER: builtins.int
-    LENGTH_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment, which has succeeded."""
     name: builtins.str
     """Name of the file."""
     offset: builtins.int
     """Byte to start at."""
-    length: builtins.int
-    """Most bytes to return; all when 0."""
     def __init__(
         self,
         *,
         experiment_id: builtins.str = ...,
         name: builtins.str = ...,
         offset: builtins.int = ...,
-        length: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["experiment_id", b"experiment_id", "length", b"length", "name", b"name", "offset", b"offset"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["experiment_id", b"experiment_id", "name", b"name", "offset", b"offset"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___GetRunFileRequest: typing_extensions.TypeAlias = GetRunFileRequest

@@ -119,7 +119,7 @@ class ExperimentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetRunFile(self, request, context):
-        """Streams a file of this directory, or a range of it.
+        """Streams a file of this directory.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,7 +40,7 @@ class ExperimentServiceStub:
     ListRunFiles: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListRunFilesRequest, modnorm.v1.experiment_pb2.ListRunFilesResponse]
     """Lists the files of the directory of a finished experiment."""
     GetRunFile: grpc.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetRunFileRequest, modnorm.v1.experiment_pb2.GetRunFileResponse]
-    """Streams a file of this directory, or a range of it."""
+    """Streams a file of this directory."""
 
 @typing.type_check_only
 class ExperimentServiceAsyncStub(ExperimentServiceStub):
@@ -60,7 +60,7 @@ class ExperimentServiceAsyncStub(ExperimentServiceStub):
     ListRunFiles: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListRunFilesRequest, modnorm.v1.experiment_pb2.ListRunFilesResponse]  # type: ignore[assignment]
     """Lists the files of the directory of a finished experiment."""
     GetRunFile: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetRunFileRequest, modnorm.v1.experiment_pb2.GetRunFileResponse]  # type: ignore[assignment]
-    """Streams a file of this directory, or a range of it."""
+    """Streams a file of this directory."""
 
 class ExperimentServiceServicer(metaclass=abc.ABCMeta):
     """The API of the aggregator for clients, which submit, watch and read experiments."""
@@ -119,6 +119,6 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.experiment_pb2.GetRunFileRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.experiment_pb2.GetRunFileResponse], collections.abc.AsyncIterator[modnorm.v1.experiment_pb2.GetRunFileResponse]]:
-        """Streams a file of this directory, or a range of it."""
+        """Streams a file of this directory."""
 
 def add_ExperimentServiceServicer_to_server(servicer: ExperimentServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -25,25 +25,25 @@ _sym_db = _symbol_database.Default()
 from modnorm.v1 import common_pb2 as modnorm_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19modnorm/v1/sampling.proto\x12\nmodnorm.v1\x1a\x17modnorm/v1/common.proto\"s\n\x13InspectModelRequest\x12#\n\x05model\x18\x01 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12#\n\x07prompts\x18\x02 \x03(\x0b\x32\x12.modnorm.v1.Prompt\x12\x12\n\nmax_tokens\x18\x03 \x01(\x05\"X\n\x14InspectModelResponse\x12\x14\n\x0cmodel_digest\x18\x01 \x01(\t\x12\x12\n\nnum_layers\x18\x02 \x01(\x05\x12\x16\n\x0elongest_prompt\x18\x03 \x01(\x05\"\xa5\x01\n\x14\x42uildScaleMapRequest\x12#\n\x05model\x18\x01 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\x12&\n\x06method\x18\x03 \x01(\x0b\x32\x16.modnorm.v1.MethodSpec\x12\x19\n\x0cprofile_json\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x0f\n\r_profile_json\"5\n\x15\x42uildScaleMapResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\t\"\x95\x01\n\x18SampleDescriptorsRequest\x12\x0c\n\x04seed\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x05\x12\x0c\n\x04pool\x18\x03 \x01(\t\x12\r\n\x05noise\x18\x04 \x01(\t\x12&\n\x06method\x18\x05 \x01(\x0b\x32\x16.modnorm.v1.MethodSpec\x12\x18\n\x10scale_map_digest\x18\x06 \x01(\t\"X\n\x19SampleDescriptorsResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x05\x12+\n\x0b\x64\x65scriptors\x18\x02 \x03(\x0b\x32\x16.modnorm.v1.Descriptor2\x9e\x02\n\x0fSamplingService\x12Q\n\x0cInspectModel\x12\x1f.modnorm.v1.InspectModelRequest\x1a .modnorm.v1.InspectModelResponse\x12T\n\rBuildScaleMap\x12 .modnorm.v1.BuildScaleMapRequest\x1a!.modnorm.v1.BuildScaleMapResponse\x12\x62\n\x11SampleDescriptors\x12$.modnorm.v1.SampleDescriptorsRequest\x1a%.modnorm.v1.SampleDescriptorsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19modnorm/v1/sampling.proto\x12\nmodnorm.v1\x1a\x17modnorm/v1/common.proto\"\xab\x01\n\x13InspectModelRequest\x12#\n\x05model\x18\x01 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12#\n\x07prompts\x18\x02 \x03(\x0b\x32\x12.modnorm.v1.Prompt\x12\x12\n\nmax_tokens\x18\x03 \x01(\x05\x12+\n\x06method\x18\x04 \x01(\x0b\x32\x16.modnorm.v1.MethodSpecH\x00\x88\x01\x01\x42\t\n\x07_method\"X\n\x14InspectModelResponse\x12\x14\n\x0cmodel_digest\x18\x01 \x01(\t\x12\x12\n\nnum_layers\x18\x02 \x01(\x05\x12\x16\n\x0elongest_prompt\x18\x03 \x01(\x05\"\xa5\x01\n\x14\x42uildScaleMapRequest\x12#\n\x05model\x18\x01 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12\x14\n\x0cmodel_digest\x18\x02 \x01(\t\x12&\n\x06method\x18\x03 \x01(\x0b\x32\x16.modnorm.v1.MethodSpec\x12\x19\n\x0cprofile_json\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x0f\n\r_profile_json\"5\n\x15\x42uildScaleMapResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\t\"\x95\x01\n\x18SampleDescriptorsRequest\x12\x0c\n\x04seed\x18\x01 \x01(\x03\x12\x0c\n\x04size\x18\x02 \x01(\x05\x12\x0c\n\x04pool\x18\x03 \x01(\t\x12\r\n\x05noise\x18\x04 \x01(\t\x12&\n\x06method\x18\x05 \x01(\x0b\x32\x16.modnorm.v1.MethodSpec\x12\x18\n\x10scale_map_digest\x18\x06 \x01(\t\"X\n\x19SampleDescriptorsResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x05\x12+\n\x0b\x64\x65scriptors\x18\x02 \x03(\x0b\x32\x16.modnorm.v1.Descriptor2\x9e\x02\n\x0fSamplingService\x12Q\n\x0cInspectModel\x12\x1f.modnorm.v1.InspectModelRequest\x1a .modnorm.v1.InspectModelResponse\x12T\n\rBuildScaleMap\x12 .modnorm.v1.BuildScaleMapRequest\x1a!.modnorm.v1.BuildScaleMapResponse\x12\x62\n\x11SampleDescriptors\x12$.modnorm.v1.SampleDescriptorsRequest\x1a%.modnorm.v1.SampleDescriptorsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'modnorm.v1.sampling_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_INSPECTMODELREQUEST']._serialized_start=66
-  _globals['_INSPECTMODELREQUEST']._serialized_end=181
-  _globals['_INSPECTMODELRESPONSE']._serialized_start=183
-  _globals['_INSPECTMODELRESPONSE']._serialized_end=271
-  _globals['_BUILDSCALEMAPREQUEST']._serialized_start=274
-  _globals['_BUILDSCALEMAPREQUEST']._serialized_end=439
-  _globals['_BUILDSCALEMAPRESPONSE']._serialized_start=441
-  _globals['_BUILDSCALEMAPRESPONSE']._serialized_end=494
-  _globals['_SAMPLEDESCRIPTORSREQUEST']._serialized_start=497
-  _globals['_SAMPLEDESCRIPTORSREQUEST']._serialized_end=646
-  _globals['_SAMPLEDESCRIPTORSRESPONSE']._serialized_start=648
-  _globals['_SAMPLEDESCRIPTORSRESPONSE']._serialized_end=736
-  _globals['_SAMPLINGSERVICE']._serialized_start=739
-  _globals['_SAMPLINGSERVICE']._serialized_end=1025
+  _globals['_INSPECTMODELREQUEST']._serialized_start=67
+  _globals['_INSPECTMODELREQUEST']._serialized_end=238
+  _globals['_INSPECTMODELRESPONSE']._serialized_start=240
+  _globals['_INSPECTMODELRESPONSE']._serialized_end=328
+  _globals['_BUILDSCALEMAPREQUEST']._serialized_start=331
+  _globals['_BUILDSCALEMAPREQUEST']._serialized_end=496
+  _globals['_BUILDSCALEMAPRESPONSE']._serialized_start=498
+  _globals['_BUILDSCALEMAPRESPONSE']._serialized_end=551
+  _globals['_SAMPLEDESCRIPTORSREQUEST']._serialized_start=554
+  _globals['_SAMPLEDESCRIPTORSREQUEST']._serialized_end=703
+  _globals['_SAMPLEDESCRIPTORSRESPONSE']._serialized_start=705
+  _globals['_SAMPLEDESCRIPTORSRESPONSE']._serialized_end=793
+  _globals['_SAMPLINGSERVICE']._serialized_start=796
+  _globals['_SAMPLINGSERVICE']._serialized_end=1082
 # @@protoc_insertion_point(module_scope)

@@ -28,6 +28,7 @@ class InspectModelRequest(google.protobuf.message.Message):
     MODEL_FIELD_NUMBER: builtins.int
     PROMPTS_FIELD_NUMBER: builtins.int
     MAX_TOKENS_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
     max_tokens: builtins.int
     """Completion cap that must fit after each prompt, in tokens."""
     @property
@@ -38,17 +39,25 @@ class InspectModelRequest(google.protobuf.message.Message):
     def prompts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[modnorm.v1.common_pb2.Prompt]:
         """Prompts that must fit the model."""
 
+    @property
+    def method(self) -> modnorm.v1.common_pb2.MethodSpec:
+        """The method that must be defined for the model; absent for no check."""
+
     def __init__(
         self,
         *,
         model: modnorm.v1.common_pb2.ModelRef | None = ...,
         prompts: collections.abc.Iterable[modnorm.v1.common_pb2.Prompt] | None = ...,
         max_tokens: builtins.int = ...,
+        method: modnorm.v1.common_pb2.MethodSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["model", b"model"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_method", b"_method", "method", b"method", "model", b"model"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["max_tokens", b"max_tokens", "model", b"model", "prompts", b"prompts"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_method", b"_method", "max_tokens", b"max_tokens", "method", b"method", "model", b"model", "prompts", b"prompts"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__method: typing_extensions.TypeAlias = typing.Literal["method"]
+    _WhichOneofArgType__method: typing_extensions.TypeAlias = typing.Literal["_method", b"_method"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__method) -> _WhichOneofReturnType__method | None: ...
 
 Global___InspectModelRequest: typing_extensions.TypeAlias = InspectModelRequest
 

@@ -57,7 +57,7 @@ class SamplingServiceServicer(object):
     """
 
     def InspectModel(self, request, context):
-        """Checks that a model can be searched on some prompts; returns its description.
+        """Checks that a model can be searched with a method on some prompts; returns its description.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

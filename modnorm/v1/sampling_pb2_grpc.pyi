@@ -28,7 +28,7 @@ class SamplingServiceStub:
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> SamplingServiceAsyncStub: ...
     InspectModel: grpc.UnaryUnaryMultiCallable[modnorm.v1.sampling_pb2.InspectModelRequest, modnorm.v1.sampling_pb2.InspectModelResponse]
-    """Checks that a model can be searched on some prompts; returns its description."""
+    """Checks that a model can be searched with a method on some prompts; returns its description."""
     BuildScaleMap: grpc.UnaryUnaryMultiCallable[modnorm.v1.sampling_pb2.BuildScaleMapRequest, modnorm.v1.sampling_pb2.BuildScaleMapResponse]
     """Builds the scale map of a method on a model."""
     SampleDescriptors: grpc.UnaryStreamMultiCallable[modnorm.v1.sampling_pb2.SampleDescriptorsRequest, modnorm.v1.sampling_pb2.SampleDescriptorsResponse]
@@ -40,7 +40,7 @@ class SamplingServiceAsyncStub(SamplingServiceStub):
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     InspectModel: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.sampling_pb2.InspectModelRequest, modnorm.v1.sampling_pb2.InspectModelResponse]  # type: ignore[assignment]
-    """Checks that a model can be searched on some prompts; returns its description."""
+    """Checks that a model can be searched with a method on some prompts; returns its description."""
     BuildScaleMap: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.sampling_pb2.BuildScaleMapRequest, modnorm.v1.sampling_pb2.BuildScaleMapResponse]  # type: ignore[assignment]
     """Builds the scale map of a method on a model."""
     SampleDescriptors: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.sampling_pb2.SampleDescriptorsRequest, modnorm.v1.sampling_pb2.SampleDescriptorsResponse]  # type: ignore[assignment]
@@ -55,7 +55,7 @@ class SamplingServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.sampling_pb2.InspectModelRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.sampling_pb2.InspectModelResponse, collections.abc.Awaitable[modnorm.v1.sampling_pb2.InspectModelResponse]]:
-        """Checks that a model can be searched on some prompts; returns its description."""
+        """Checks that a model can be searched with a method on some prompts; returns its description."""
 
     @abc.abstractmethod
     def BuildScaleMap(

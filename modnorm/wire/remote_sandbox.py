@@ -1,9 +1,8 @@
 """Client of the sandbox service, with the interface of a local sandbox."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from types import MappingProxyType
 from typing import Self
 
 import grpc
@@ -23,17 +22,6 @@ from modnorm.wire.channel import channel_options, open_channel
 from modnorm.wire.connection import Credentials
 from modnorm.wire.conversions import from_message, to_message
 from modnorm.wire.status import from_neighbour
-
-_VERDICTS: Mapping[Verdict, sandbox_pb2.Verdict.ValueType] = MappingProxyType(
-    {
-        Verdict.PASSED: sandbox_pb2.VERDICT_PASSED,
-        Verdict.FAILED: sandbox_pb2.VERDICT_FAILED,
-        Verdict.TIMEOUT: sandbox_pb2.VERDICT_TIMEOUT,
-        Verdict.MEMORY: sandbox_pb2.VERDICT_MEMORY,
-        Verdict.OUTPUT: sandbox_pb2.VERDICT_OUTPUT,
-    }
-)
-_BY_NUMBER = {number: verdict for verdict, number in _VERDICTS.items()}
 
 
 def program_to_proto(program: Program) -> sandbox_pb2.ExecuteRequest:
@@ -62,7 +50,7 @@ def outcome_to_proto(outcome: ProgramOutcome) -> sandbox_pb2.ExecuteResponse:
     return to_message(
         sandbox_pb2.ExecuteResponse,
         outcome,
-        verdict=_VERDICTS[outcome.verdict],
+        verdict=sandbox_pb2.Verdict.Value(f"VERDICT_{outcome.verdict.name}"),
         detail=_unicode(outcome.detail),
         printed=_unicode(outcome.printed),
     )
@@ -75,9 +63,10 @@ def _unicode(text: str) -> str:
 
 def outcome_from_proto(message: sandbox_pb2.ExecuteResponse) -> ProgramOutcome:
     """Decode an outcome."""
-    if message.verdict not in _BY_NUMBER:
-        raise EngineError(f"the sandbox service gave no verdict: {message.verdict}")
-    return from_message(ProgramOutcome, message, verdict=_BY_NUMBER[message.verdict])
+    name = sandbox_pb2.Verdict.Name(message.verdict).removeprefix("VERDICT_")
+    if name not in Verdict.__members__:
+        raise EngineError(f"the sandbox service gave no verdict: {name}")
+    return from_message(ProgramOutcome, message, verdict=Verdict[name])
 
 
 def isolation_to_proto(isolation: Isolation) -> sandbox_pb2.GetIsolationResponse:

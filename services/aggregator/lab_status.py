@@ -4,9 +4,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import grpc.aio
 from celery import Celery
@@ -15,10 +14,16 @@ from sqlmodel import col, select
 from typing_extensions import override
 
 from modnorm.analysis.environments import CANARY, like_of
-from modnorm.errors import ModnormError, UnavailableError
+from modnorm.errors import ModnormError
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.states import OPEN, ExperimentState, JobState, Split
-from modnorm.services.aggregator.storage.tables import Experiment, Job
+from modnorm.services.aggregator.storage.tables import (
+    OPEN,
+    Experiment,
+    ExperimentState,
+    Job,
+    JobState,
+    Split,
+)
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.common.queue import check_broker
 from modnorm.services.common.status_servicer import check_service, now, timestamp
@@ -26,8 +31,7 @@ from modnorm.v1 import status_pb2, status_pb2_grpc
 from modnorm.wire.connection import Credentials
 
 
-@dataclass(frozen=True, slots=True)
-class LabCounts:
+class LabCounts(NamedTuple):
     """Counts of jobs and experiments at one time."""
 
     experiments: Mapping[ExperimentState, int]
@@ -35,8 +39,7 @@ class LabCounts:
     """Pending and leased jobs; metrics count the others when they end."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseHolder:
+class LeaseHolder(NamedTuple):
     """A worker that holds leases."""
 
     worker: str
@@ -91,8 +94,7 @@ MAX_KEPT = 1_000
 Key = frozenset[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Replay:
+class _Replay(NamedTuple):
     like: Key
     """Environment and request, which determine the answers."""
     canary: str
@@ -123,17 +125,16 @@ class Canaries:
         for worker, replay in self._replays.items():
             if replay.time >= since:
                 alike.setdefault(replay.like, {})[worker] = replay.canary
-        return {
-            worker: text for canaries in alike.values() for worker, text in _odd(canaries).items()
-        }
-
-
-def _odd(canaries: Mapping[str, str]) -> Mapping[str, str]:
-    """Return warnings for the workers of one environment that differ from the majority."""
-    (most, count), *others = Counter(canaries.values()).most_common()
-    usual = None if others and others[0][1] == count else most
-    told = f"its base answers otherwise than that of others of its environment ({len(canaries)})"
-    return {worker: told for worker, canary in canaries.items() if canary != usual}
+        warnings: dict[str, str] = {}
+        for canaries in alike.values():
+            (most, count), *others = Counter(canaries.values()).most_common()
+            usual = None if others and others[0][1] == count else most
+            text = (
+                "its base answers otherwise than that of others of its environment "
+                f"({len(canaries)})"
+            )
+            warnings |= {worker: text for worker, canary in canaries.items() if canary != usual}
+        return warnings
 
 
 ResultT = TypeVar("ResultT")
@@ -146,45 +147,37 @@ CHECK_SECONDS = 15.0
 """Timeout of database and broker; afterwards they count as down."""
 
 
-@dataclass(frozen=True, slots=True)
-class _LastClaim:
-    version: str
-    time: float
-
-
 class Workers:
     """Workers that recently claimed jobs; used in one event loop."""
 
     def __init__(self) -> None:
-        self._claims: BoundedDict[str, _LastClaim] = BoundedDict(MAX_WORKERS)
+        self._claims: BoundedDict[str, tuple[str, float]] = BoundedDict(MAX_WORKERS)
+        """Version and time of the last claim, by worker."""
         self.canaries = Canaries(RECENT_SECONDS)
 
     def record_claim(self, name: str, version: str) -> None:
         """Record that an evaluator claimed a job."""
-        self._claims[name] = _LastClaim(version, time.time())
+        self._claims[name] = version, time.time()
 
     def messages(self, lease_holders: Sequence[LeaseHolder]) -> Sequence[status_pb2.SeenWorker]:
         """Return the workers that recently claimed jobs or hold leases, by name."""
         since, leases = time.time() - RECENT_SECONDS, {one.worker: one for one in lease_holders}
-        recent = {name for name, claim in self._claims.items() if claim.time >= since}
+        recent = {name for name, (_, claimed) in self._claims.items() if claimed >= since}
         warnings = self.canaries.deviations()
-        return [
-            self._message(name, leases.get(name), warnings.get(name, ""))
-            for name in sorted(recent | leases.keys())
-        ]
-
-    def _message(
-        self, name: str, holder: LeaseHolder | None, warning: str
-    ) -> status_pb2.SeenWorker:
-        claim = self._claims.get(name, _LastClaim("", 0.0))
-        last = max(claim.time, holder.last_seen if holder else 0.0)
-        return status_pb2.SeenWorker(
-            name=name,
-            jobs=holder.jobs if holder else 0,
-            version=claim.version,
-            seen=timestamp(last),
-            warning=warning,
-        )
+        messages = []
+        for name in sorted(recent | leases.keys()):
+            holder = leases.get(name)
+            version, claimed = self._claims.get(name, ("", 0.0))
+            messages.append(
+                status_pb2.SeenWorker(
+                    name=name,
+                    jobs=holder.jobs if holder else 0,
+                    version=version,
+                    seen=timestamp(max(claimed, holder.last_seen if holder else 0.0)),
+                    warning=warnings.get(name, ""),
+                )
+            )
+        return messages
 
 
 class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
@@ -209,12 +202,30 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
         self, request: status_pb2.GetStatusRequest, context: object
     ) -> status_pb2.GetStatusResponse:
         """Check all dependencies concurrently; the entry of each states whether it is usable."""
-        response = status_pb2.GetStatusResponse(version=version("modnorm"), time=now())
-        checks = [self._check_service(name, channel) for name, channel in self._channels.items()]
+        counted: list[tuple[LabCounts, Sequence[LeaseHolder]]] = []
+
+        def count() -> None:
+            counted.append((self._counts.count(), self._counts.lease_holders(MAX_WORKERS)))
+
+        def check_queue() -> None:
+            check_broker(self._app)
+
         dependencies = await asyncio.gather(
-            self._check_database(response), self._check_broker(), *checks
+            _check("database", count, "start the database, or fix MODNORM_DATABASE_URL"),
+            _check(
+                "broker",
+                check_queue,
+                "start the broker, or fix MODNORM_BROKER_URL; no job is lost meanwhile",
+            ),
+            *(self._check_service(name, channel) for name, channel in self._channels.items()),
         )
-        response.dependencies.extend(dependencies)
+        response = status_pb2.GetStatusResponse(
+            version=version("modnorm"), time=now(), dependencies=dependencies
+        )
+        for counts, holders in counted:
+            response.workers.extend(self._workers.messages(holders))
+            pending = (counts.open_jobs[JobState.PENDING, split] for split in Split)
+            response.jobs_pending = sum(pending)
         return response
 
     async def _check_service(self, name: str, channel: grpc.aio.Channel) -> status_pb2.Dependency:
@@ -228,40 +239,15 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
             )
         return await check_service(name, channel, metadata)
 
-    def _count(self) -> tuple[LabCounts, Sequence[LeaseHolder]]:
-        return self._counts.count(), self._counts.lease_holders(MAX_WORKERS)
 
-    async def _check_database(
-        self, response: status_pb2.GetStatusResponse
-    ) -> status_pb2.Dependency:
-        """Fill in counts of the database; return whether it answers."""
-        try:
-            counts, lease_holders = await _in_time(self._count)
-        except UnavailableError as error:
-            return status_pb2.Dependency(
-                name="database",
-                detail=error.message,
-                remedy="start the database, or fix MODNORM_DATABASE_URL of the aggregator",
-            )
-        response.workers.extend(self._workers.messages(lease_holders))
-        response.jobs_pending = sum(counts.open_jobs[JobState.PENDING, split] for split in Split)
-        return status_pb2.Dependency(name="database", usable=True, detail="answers")
-
-    async def _check_broker(self) -> status_pb2.Dependency:
-        try:
-            await _in_time(lambda: check_broker(self._app))
-        except ModnormError as error:
-            return status_pb2.Dependency(
-                name="broker",
-                detail=error.message,
-                remedy="start the broker, or fix MODNORM_BROKER_URL; no job is lost meanwhile",
-            )
-        return status_pb2.Dependency(name="broker", usable=True, detail="answers")
-
-
-async def _in_time(check: Callable[[], ResultT]) -> ResultT:
-    """Return the result of a function, run in a thread."""
+async def _check(name: str, check: Callable[[], None], remedy: str) -> status_pb2.Dependency:
+    """Return whether a dependency answers in time; the check runs in a thread."""
     try:
-        return await asyncio.wait_for(asyncio.to_thread(check), CHECK_SECONDS)
+        await asyncio.wait_for(asyncio.to_thread(check), CHECK_SECONDS)
     except TimeoutError:
-        raise UnavailableError(f"no answer within {CHECK_SECONDS:g} s") from None
+        detail = f"no answer within {CHECK_SECONDS:g} s"
+    except ModnormError as error:
+        detail = error.message
+    else:
+        return status_pb2.Dependency(name=name, usable=True, detail="answers")
+    return status_pb2.Dependency(name=name, detail=detail, remedy=remedy)

@@ -13,7 +13,7 @@ from typing_extensions import override
 from modnorm.errors import UnavailableError
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.lab_status import LabCounts, LabCountStore
-from modnorm.services.aggregator.storage.states import (
+from modnorm.services.aggregator.storage.tables import (
     IN_SETUP,
     TERMINAL,
     ExperimentState,

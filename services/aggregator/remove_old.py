@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from sqlalchemy import ColumnElement, Subquery, delete, union
+from sqlalchemy import ColumnElement, delete, union
 from sqlalchemy import select as select_columns
 from sqlmodel import Session, SQLModel, col, select
 
@@ -17,8 +17,13 @@ from modnorm.services.aggregator.experiments.run_directories import RunDirectori
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.dialects import lock_table
 from modnorm.services.aggregator.storage.lookups import lock_experiment
-from modnorm.services.aggregator.storage.states import TERMINAL
-from modnorm.services.aggregator.storage.tables import AnswerSheet, Artifact, Experiment, Job
+from modnorm.services.aggregator.storage.tables import (
+    TERMINAL,
+    AnswerSheet,
+    Artifact,
+    Experiment,
+    Job,
+)
 from modnorm.services.common.logging import configure_logging
 from modnorm.services.common.service_process import read_settings
 from modnorm.services.common.settings import AggregatorSettings
@@ -61,20 +66,16 @@ def remove_experiment(session: Session, experiment_id: str) -> None:
 def remove_unused_artifacts(session: Session) -> int:
     """Remove the artifacts that no row names; return their number."""
     lock_table(session, Artifact)  # an experiment that is being stored may need one
-    named = select_columns(_named_digests())
-    unused = delete(Artifact).where(col(Artifact.digest).not_in(named))
-    return int(session.exec(unused).rowcount)
-
-
-def _named_digests() -> Subquery:
-    """Return the query of all digests in any row."""
     columns = [
         column
         for table in SQLModel.metadata.sorted_tables
         for column in table.c
         if column.name.endswith("_digest")
     ]
-    return union(*(select_columns(one).where(one.is_not(None)) for one in columns)).subquery()
+    digests = union(*(select_columns(one).where(one.is_not(None)) for one in columns))
+    named = select_columns(digests.subquery())
+    unused = delete(Artifact).where(col(Artifact.digest).not_in(named))
+    return int(session.exec(unused).rowcount)
 
 
 def _has_ended(limit: float) -> ColumnElement[bool]:

@@ -8,7 +8,6 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -97,7 +96,13 @@ class Aggregator:
         self._tasks = ShieldedTasks()
         self._notifier = Notifier()
         self._announcer = Announcer(self._app, self._metrics)
-        self._channels = _open_channels(settings)
+        targets = {"calibrator": settings.calibrator_target, "sampler": settings.sampler_target}
+        if settings.sandbox_target:
+            targets["sandbox"] = settings.sandbox_target
+        self._channels = {
+            name: open_service_channel(target, settings.credentials)
+            for name, target in targets.items()
+        }
         sampler = Sampler(self._channels["sampler"], settings.credentials)
         calibrator = Calibrator(self._channels["calibrator"], settings.credentials)
         self._admissions = Admissions(
@@ -105,7 +110,12 @@ class Aggregator:
             calibrator,
             settings.data_roots,
             sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
-            split_folders=_split_folders(settings),
+            # Folders of named splits: those of fetched data first.
+            split_folders=(
+                settings.cache / "data",
+                *(settings.data_roots or ()),
+                *(settings.split_folders or ()),
+            ),
             engines=engines,
         )
         steps = SetupSteps(
@@ -241,22 +251,6 @@ class Aggregator:
     async def _set_serving(self, *, serving: bool) -> None:
         if self._server is not None:
             await self._server.set_serving(serving=serving)
-
-
-def _split_folders(settings: AggregatorSettings) -> tuple[Path, ...]:
-    """Return the folders of named splits: those of fetched data first."""
-    return (settings.cache / "data", *(settings.data_roots or ()), *(settings.split_folders or ()))
-
-
-def _open_channels(settings: AggregatorSettings) -> dict[str, grpc.aio.Channel]:
-    """Open the channels to the services that the aggregator calls, by name."""
-    targets = {"calibrator": settings.calibrator_target, "sampler": settings.sampler_target}
-    if settings.sandbox_target:
-        targets["sandbox"] = settings.sandbox_target
-    return {
-        name: open_service_channel(target, settings.credentials)
-        for name, target in targets.items()
-    }
 
 
 async def _repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None:

@@ -66,18 +66,6 @@ class CalibrationWork:
             }
         )
 
-    @property
-    def total(self) -> int:
-        """Number of prompts."""
-        return len(self.prompts)
-
-    def compute(self, report: Callable[[int, int], None]) -> str:
-        """Return the profile as canonical JSON."""
-        profile = calibrate(
-            self.checkpoint, self.prompts, self.settings, task=self.task, on_progress=report
-        )
-        return profile.to_json()
-
 
 def make_calibration(
     request: calibration_pb2.CalibrateRequest, roots: Sequence[Path] | None
@@ -146,7 +134,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         task.add_done_callback(lambda _: steps.put_nowait(None))
         task.add_done_callback(_log_failure)
         try:
-            yield 0, work.total
+            yield 0, len(work.prompts)
             while (progress := await steps.get()) is not None:
                 yield progress
             yield task.result()
@@ -161,7 +149,10 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
             if (stored := self._store.find(work.key)) is not None:
                 return stored
             started = time.monotonic()
-            text = work.compute(report)
+            profile = calibrate(
+                work.checkpoint, work.prompts, work.settings, task=work.task, on_progress=report
+            )
+            text = profile.to_json()
             digest = self._store.put(work.key, text)
             seconds = round(time.monotonic() - started, 3)
             logger.info("calibration done", extra={"artifact": digest, "seconds": seconds})

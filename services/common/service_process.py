@@ -1,13 +1,15 @@
-"""The process of a service: settings, logs, signals, start and graceful stop."""
+"""How services run: each in a process of its own, or several in one thread of a process."""
 
 import asyncio
 import gc
 import logging
 import signal
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol, TypeVar, runtime_checkable
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, contextmanager
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
@@ -103,19 +105,15 @@ def traced(settings: TracingSettings, service: str) -> Iterator[bool]:
         yield False
         return
     try:
-        from modnorm.services.common.telemetry import otlp  # noqa: PLC0415 - an extra
+        from modnorm.services.common.telemetry import exporting_provider, instrumented  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise PreconditionError(
             f"an endpoint for traces is set, but {error.name} is not installed",
             field="OTEL_EXPORTER_OTLP_ENDPOINT",
             remedy="install modnorm[telemetry], or unset the variable",
         ) from error
-    telemetry = otlp(service)
-    telemetry.start()
-    try:
+    with instrumented(exporting_provider(service)):
         yield True
-    finally:
-        telemetry.stop()
 
 
 async def _run(build: Callable[[], Service]) -> None:
@@ -156,3 +154,57 @@ async def _stop_now(service: Service, immediate: asyncio.Event) -> None:
     if isinstance(service, InterruptibleService):
         logger.info("stopping at once")
         service.stop_now()
+
+
+ANY_PORT = "127.0.0.1:0"
+"""A free port of this machine, which other machines do not reach."""
+
+StartedT = TypeVar("StartedT")
+
+
+class ServiceThread(ABC, Generic[StartedT]):
+    """Serves in the thread that calls `run`."""
+
+    def __init__(self) -> None:
+        self.started: Future[StartedT] = Future()
+        """What `_start` returned, or the error that it raised."""
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._fault: ModnormError | None = None
+
+    def run(self) -> None:
+        """Serve until `stop` is called."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    def stop(self) -> None:
+        """End `run`; may be called from any thread, more than once."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def _break_down(self, fault: ModnormError) -> None:
+        """End `run` with the first error; may be called from any thread."""
+        self._fault = self._fault or fault
+        self.stop()
+
+    async def _serve(self) -> None:
+        async with AsyncExitStack() as stack:
+            try:
+                self.started.set_result(await self._start(stack))
+            except BaseException as error:
+                self.started.set_exception(error)
+                raise
+            await self._stopping.wait()
+            if self._fault is not None:
+                raise self._fault
+
+    @abstractmethod
+    async def _start(self, stack: AsyncExitStack) -> StartedT:
+        """Start the services; the stack stops them."""
+
+
+async def start_service(service: Service, stack: AsyncExitStack) -> str:
+    """Start a service, stopped by the stack, and return its address."""
+    await service.start()
+    stack.push_async_callback(service.stop)
+    return f"127.0.0.1:{service.port}"

@@ -7,8 +7,7 @@ import psycopg
 import pytest
 
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.states import OPEN, JobState, Split
-from modnorm.services.aggregator.storage.tables import Job
+from modnorm.services.aggregator.storage.tables import OPEN, Job, JobState, Split
 from tests.deploy.kubernetes_manifests import ROOT, SCALED, SHOWN_BY_KEDA, TRIGGERS, WORKLOADS
 
 

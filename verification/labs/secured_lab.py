@@ -19,7 +19,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.services.aggregator.server import Aggregator
 from modnorm.services.calibrator.server import build as build_calibrator
 from modnorm.services.common.logging import logging_to
-from modnorm.services.common.service_thread import ANY_PORT, ServiceThread, start_service
+from modnorm.services.common.service_process import ANY_PORT, ServiceThread, start_service
 from modnorm.services.common.settings import (
     AggregatorSettings,
     CalibratorSettings,

@@ -3,7 +3,6 @@
 import asyncio
 import unicodedata
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict
 
 from typing_extensions import override
 
@@ -11,22 +10,22 @@ from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.api.job_messages import fill_model
 from modnorm.services.aggregator.experiments.admission import Admission, Admissions
 from modnorm.services.aggregator.experiments.experiment_setup import Conductor
-from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.experiment_store import (
+    ExperimentRecord,
+    ExperimentStore,
+)
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.messages import (
     event_message,
     experiment_message,
     experiment_summary,
 )
-from modnorm.services.aggregator.experiments.predictions import Questions
-from modnorm.services.aggregator.experiments.records import ExperimentRecord
 from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.notifications import Notifier
-from modnorm.services.aggregator.storage.states import TERMINAL
+from modnorm.services.aggregator.storage.tables import TERMINAL
 from modnorm.services.common.access import current_caller
 from modnorm.services.common.background import ShieldedTasks
-from modnorm.tasks.row_files import decode_row
 from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.conversions import spec_from_proto
 
@@ -70,16 +69,21 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         self, request: experiment_pb2.CreateExperimentRequest, context: object
     ) -> experiment_pb2.CreateExperimentResponse:
         """Validate a whole experiment, then store it; a repeated request returns the same one."""
-        _check_request_id(request.request_id)
+        printable = all(unicodedata.category(letter) != "Cc" for letter in request.request_id)
+        if not 0 < len(request.request_id) <= MAX_REQUEST_ID or not printable:
+            raise InvalidInputError(
+                f"a request id must have 1 to {MAX_REQUEST_ID} characters, no control characters",
+                field="request_id",
+            )
         record, tenant = None, current_caller().tenant
         if request.HasField("questions"):
             await self._check_visible(request.questions.of)
-            asked = _questions(request.questions)
-            admission = await asyncio.to_thread(self._experiments.admit_questions, asked)
+            admit = self._experiments.admit_questions
+            admission = await asyncio.to_thread(admit, request.questions)
         else:
             spec = spec_from_proto(request.spec)
             find = self._experiments.find
-            record = await asyncio.to_thread(find, request.request_id, spec, tenant)
+            record = await asyncio.to_thread(find, request.request_id, spec.digest, tenant)
             if record is None:
                 admission = await self._admissions.admit(spec)
         if record is None:
@@ -130,7 +134,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         await self._check_visible(request.id)
         cursor, ended = request.cursor, False
         while not ended:
-            seen = self._notifier.seen()
+            changed = self._notifier.next_change(request.id)
             events, ended = await asyncio.to_thread(
                 self._results.events, request.id, cursor, _WATCH_BATCH
             )
@@ -138,7 +142,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
                 yield event_message(event)
                 cursor = event.cursor
             if not events and not ended:
-                await self._notifier.wait(request.id, seen)
+                await changed.wait()
 
     @override
     async def CancelExperiment(
@@ -156,25 +160,21 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         """List the files of a finished experiment's directory; the first call writes it."""
         await self._check_visible(request.experiment_id)
         files = await asyncio.to_thread(self._runs.files, request.experiment_id)
-        return experiment_pb2.ListRunFilesResponse(
-            files=[experiment_pb2.RunFile(**asdict(each)) for each in files]
-        )
+        return experiment_pb2.ListRunFilesResponse(files=files)
 
     @override
     async def GetRunFile(
         self, request: experiment_pb2.GetRunFileRequest, context: object
     ) -> AsyncIterator[experiment_pb2.GetRunFileResponse]:
-        """Stream a file of a finished experiment's directory, or a range of it."""
+        """Stream a file of a finished experiment's directory from an offset."""
         await self._check_visible(request.experiment_id)
-        if request.offset < 0 or request.length < 0:
-            raise InvalidInputError("a range has no negative numbers", field="offset")
+        if request.offset < 0:
+            raise InvalidInputError("an offset is not negative", field="offset")
         path = await asyncio.to_thread(self._runs.file, request.experiment_id, request.name)
-        left = request.length or path.stat().st_size
         with path.open("rb") as file:
             file.seek(request.offset)
-            while chunk := await asyncio.to_thread(file.read, min(left, CHUNK_BYTES)):
+            while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
                 yield experiment_pb2.GetRunFileResponse(chunk=chunk)
-                left -= len(chunk)
 
     async def _create(
         self, request_id: str, admission: Admission, tenant: str
@@ -200,30 +200,3 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         scope = current_caller().scope
         if scope is not None:
             await asyncio.to_thread(self._experiments.check_visible, experiment_id, scope)
-
-
-def _check_request_id(request_id: str) -> None:
-    printable = all(unicodedata.category(letter) != "Cc" for letter in request_id)
-    if not 0 < len(request_id) <= MAX_REQUEST_ID or not printable:
-        raise InvalidInputError(
-            f"a request id must have 1 to {MAX_REQUEST_ID} characters, no control characters",
-            field="request_id",
-        )
-
-
-def _questions(message: experiment_pb2.Questions) -> Questions:
-    """Return the questions of a request, decoded."""
-    if not message.rows:
-        raise InvalidInputError(
-            "there are no questions", field="questions", remedy="give one row at least"
-        )
-    return Questions(
-        of=message.of,
-        population=message.population if message.HasField("population") else None,
-        ensemble_size=message.ensemble_size if message.HasField("ensemble_size") else None,
-        rows=[
-            (f"row {number}", decode_row(text, f"row {number}", field="questions"))
-            for number, text in enumerate(message.rows)
-        ],
-        ask_all=message.ask_all,
-    )

@@ -5,8 +5,7 @@ from functools import lru_cache
 from modnorm.search.stopping import Threshold
 from modnorm.services.aggregator.jobs.leases import Claim
 from modnorm.services.aggregator.storage.codec import unpack_coefficients
-from modnorm.services.aggregator.storage.states import Split
-from modnorm.services.aggregator.storage.tables import Candidate, Experiment, parsed_spec
+from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Split, parsed_spec
 from modnorm.v1 import common_pb2, evaluation_pb2
 
 _SPLITS = {

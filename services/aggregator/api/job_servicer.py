@@ -17,7 +17,7 @@ from modnorm.services.aggregator.jobs.leases import ClaimRequest, Heartbeat
 from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.lab_status import Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics
-from modnorm.services.aggregator.storage.states import (
+from modnorm.services.aggregator.storage.tables import (
     TERMINAL,
     ArtifactKind,
     FailureKind,

@@ -1,4 +1,8 @@
-"""Validation of an experiment as a whole, before any of it is stored."""
+"""Validation of an experiment as a whole, before any of it is stored.
+
+Questions to the experts of a finished run are an experiment that only votes. Its candidates are
+the experts and its held-out rows the questions.
+"""
 
 import hashlib
 import re
@@ -7,17 +11,32 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from modnorm.errors import InvalidInputError, NotFoundError
-from modnorm.perturbation.methods import refuse_unused_profile
+from sqlmodel import Session, select
+
+from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.perturbation.methods import needs_profile
+from modnorm.prediction.ensemble_definition import (
+    check_votes,
+    require_equal_prompts,
+    select_ensemble,
+)
 from modnorm.sandbox import Runner
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
-from modnorm.services.aggregator.storage.lookups import StoredText
+from modnorm.services.aggregator.storage.lookups import StoredText, find_experiment, load_rows
+from modnorm.services.aggregator.storage.tables import (
+    ArtifactKind,
+    Ensemble,
+    Experiment,
+    ExperimentState,
+)
 from modnorm.services.common.background import SlowThreads
-from modnorm.spec import ExperimentSpec
+from modnorm.spec import DataSpec, ExperimentSpec
+from modnorm.spec.experiment import suffixed
 from modnorm.spec_checks import (
     Splits,
     check_calibration,
     check_engine,
+    check_names,
     check_radius_is_tested_elsewhere,
     check_resolved,
     development_of,
@@ -26,53 +45,30 @@ from modnorm.spec_checks import (
     names_stored_profile,
     read_profile,
 )
-from modnorm.tasks import Row, check_sandbox
+from modnorm.tasks import Row, Task, check_sandbox
 from modnorm.tasks.columns import encode_rows, prompts_digest
-from modnorm.tasks.row_loading import LoadedRows
+from modnorm.tasks.row_files import decode_row
+from modnorm.tasks.row_loading import parse_question
 from modnorm.tasks.task_errors import count_shared_prompts
+from modnorm.v1 import experiment_pb2
 
 _PROMPT = re.compile(r"prompts\.([0-9]+)")
 _THREADS = 8
 """Specs checked at once. They mostly wait for the hub or the sandbox, so there may be more than
 cores. Each may hold a data set in memory, so there are few."""
-_PROBE_DIGEST = "0" * 64
-"""Placeholder for the scale map when only the names in a population are checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A valid experiment with all its inputs."""
+    """A valid experiment with the texts that it needs."""
 
-    spec: ExperimentSpec
-    model_digest: str
-    scorer: str
-    max_tokens: int
-    selection: StoredText
-    selection_rows: int
-    heldout: StoredText
-    heldout_rows: int
-    needs_profile: bool
-    profile: StoredText | None
-    selection_revision: str | None = None
-    """Commit of the Hugging Face dataset with the selection rows."""
-    heldout_revision: str | None = None
-    isolation: str = ""
-    """Description of the sandbox's isolation; empty if the task runs no programs."""
-    overlap: int = 0
-    """Held-out rows that have the prompt of a selection row."""
-    development: StoredText | None = None
-    """Rows that select among the states of an iterative run."""
-    development_rows: int = 0
-    development_overlap: int = 0
-    """Held-out rows that have the prompt of a development row."""
-    generator: StoredText | None = None
-    """The generator that proposes the amplitudes of a ZO-Finetuner."""
-    prompts_digest: str = ""
-    """Digest of the prompts of the held-out rows."""
+    experiment: Experiment
+    """The row to store, without id, request and time."""
+    texts: Sequence[tuple[ArtifactKind, StoredText]]
+    remarks: Sequence[str] = ()
+    """Words for its first event."""
     of: str = ""
     """Id of the finished run whose experts answer questions; empty for a search."""
-    experts: str = "[]"
-    """JSON list of these experts, best first."""
 
 
 class Admissions:
@@ -103,9 +99,11 @@ class Admissions:
     async def admit(self, spec: ExperimentSpec) -> Admission:
         """Return the inputs of the experiment of a spec."""
         check_resolved(spec)
+        check_names(spec)
         check_engine(spec, self._engines)
         isolation = await self._threads.run(check_sandbox, spec.task.name, self._sandbox)
-        data = await self._threads.run(self._load, spec)
+        roots, folders = self._data_roots, self._split_folders
+        data = await self._threads.run(load_splits, spec, roots=roots, folders=folders)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
         prompts = await self._threads.run(data.prompts)
         with _naming_rows(spec, data):
@@ -114,45 +112,58 @@ class Admissions:
         heldout_prompts = data.heldout_of(prompts)
         check_radius_is_tested_elsewhere(spec, data.heldout.rows, heldout_prompts)
         _check_radius(spec, model.model_digest)
-        await self._sampler.descriptors(spec, _PROBE_DIGEST, 1)
-        needs_profile = await self._sampler.needs_profile(spec, model.model_digest)
-        if needs_profile and spec.method.profile is None:
+        if needs_profile(spec.method.name) and spec.method.profile is None:
             check_calibration(spec, len(data.selection.rows), model.num_layers)
-        return Admission(
-            spec=spec,
+        selection, heldout = (stored_rows(one.rows) for one in (data.selection, data.heldout))
+        development = stored_rows(data.development.rows) if data.development else None
+        profile = await self._profile(spec, model.model_digest)
+        generator = await self._generator(spec, model.model_digest)
+        experiment = Experiment(
+            spec_json=spec.model_dump_json(),
+            spec_digest=spec.digest,
             model_digest=model.model_digest,
             scorer=data.task.scorer,
             max_tokens=max_tokens,
-            selection=stored_rows(data.selection.rows),
+            profile_digest=profile.digest if profile else None,
+            selection_digest=selection.digest,
             selection_rows=len(data.selection.rows),
             selection_revision=data.selection.revision,
-            heldout=stored_rows(data.heldout.rows),
+            heldout_digest=heldout.digest,
             heldout_rows=len(data.heldout.rows),
             heldout_revision=data.heldout.revision,
-            needs_profile=needs_profile,
-            profile=await self._profile(spec, model.model_digest, needed=needs_profile),
-            isolation=isolation.summary if isolation else "",
-            overlap=await self._threads.run(_count_shared, data, data.selection),
-            development=stored_rows(data.development.rows) if data.development else None,
+            development_digest=development.digest if development else "",
             development_rows=len(data.development.rows) if data.development else 0,
-            development_overlap=await self._threads.run(_count_shared, data, data.development),
-            generator=await self._generator(spec, model.model_digest),
+            generator_digest=generator.digest if generator else "",
             prompts_digest=prompts_digest(heldout_prompts),
         )
+        texts = (
+            (ArtifactKind.ROWS, selection),
+            (ArtifactKind.ROWS, heldout),
+            (ArtifactKind.ROWS, development),
+            (ArtifactKind.GENERATOR, generator),
+            (ArtifactKind.PROFILE, profile),
+        )
+        remarks = await self._threads.run(_overlaps, data)
+        if isolation:
+            programs = f"programs of the model run in a sandbox with {isolation.summary}"
+            remarks = [programs, *remarks]
+        return Admission(experiment, [(kind, text) for kind, text in texts if text], remarks)
 
-    def _load(self, spec: ExperimentSpec) -> Splits:
-        return load_splits(spec, roots=self._data_roots, folders=self._split_folders)
-
-    async def _profile(
-        self, spec: ExperimentSpec, model_digest: str, *, needed: bool
-    ) -> StoredText | None:
+    async def _profile(self, spec: ExperimentSpec, model_digest: str) -> StoredText | None:
         """Return the profile that a spec names, checked by building a scale map with it."""
         name = spec.method.profile
         if name is None:
             return None
-        refuse_unused_profile(spec.method, needed=needed)
         if names_stored_profile(name):
-            profile = await self._by_digest(name)
+            try:
+                stored = await self._calibrator.profile(name)
+            except NotFoundError as error:
+                raise InvalidInputError(
+                    error.message,
+                    field="method.profile",
+                    remedy="name a stored profile, or omit the field to calibrate one",
+                ) from error
+            profile = StoredText(stored.digest, stored.json)
         else:
             profile = _stored(await self._threads.run(read_profile, name, self._data_roots))
         await self._sampler.scale_map(spec, model_digest, profile.text)
@@ -167,17 +178,6 @@ class Admissions:
         scale_map = await self._sampler.scale_map(spec, model_digest, None)
         generator.check_model([(tensor.name, tensor.shape) for tensor in scale_map.tensors])
         return StoredText(generator.digest, generator.text)
-
-    async def _by_digest(self, digest: str) -> StoredText:
-        try:
-            profile = await self._calibrator.profile(digest)
-        except NotFoundError as error:
-            raise InvalidInputError(
-                error.message,
-                field="method.profile",
-                remedy="name a stored profile, or omit the field to calibrate one",
-            ) from error
-        return StoredText(profile.digest, profile.json)
 
 
 @contextmanager
@@ -232,9 +232,14 @@ def _check_radius(spec: ExperimentSpec, model_digest: str) -> None:
         )
 
 
-def _count_shared(data: Splits, choosing: LoadedRows | None) -> int:
-    """Return how many held-out rows have the prompt of a row that chooses; 0 without any."""
-    return count_shared_prompts(data.task, choosing.rows, data.heldout.rows) if choosing else 0
+def _overlaps(data: Splits) -> list[str]:
+    """Return remarks on held-out rows that have the prompt of a row that chooses."""
+    remarks, rows = [], data.heldout.rows
+    for name, choosing in (("selection", data.selection), ("development", data.development)):
+        if choosing and (count := count_shared_prompts(data.task, choosing.rows, rows)):
+            text = f"{count} of {len(rows)} held-out rows have the prompts of {name} rows"
+            remarks.append(text)
+    return remarks
 
 
 def stored_rows(rows: Sequence[Row]) -> StoredText:
@@ -244,3 +249,65 @@ def stored_rows(rows: Sequence[Row]) -> StoredText:
 
 def _stored(text: str) -> StoredText:
     return StoredText(hashlib.sha256(text.encode()).hexdigest(), text)
+
+
+def admit_questions(session: Session, asked: experiment_pb2.Questions) -> Admission:
+    """Return the inputs of the experiment that answers questions."""
+    if not asked.rows:
+        raise InvalidInputError(
+            "there are no questions", field="questions", remedy="give one row at least"
+        )
+    run = find_experiment(session, asked.of)
+    check_votes(run.spec)
+    if run.state is not ExperimentState.SUCCEEDED:
+        raise PreconditionError(
+            f"the experiment is {run.state.lower()}, and only a finished one predicts",
+            field="experiment_id",
+            remedy="`modnorm watch` waits for its end",
+        )
+    ensembles = session.exec(select(Ensemble).where(Ensemble.experiment_id == run.id)).all()
+    ensemble = select_ensemble(
+        ensembles,
+        asked.population if asked.HasField("population") else None,
+        asked.ensemble_size if asked.HasField("ensemble_size") else None,
+    )
+    task = run.task()
+    require_equal_prompts(task, load_rows(session, run.heldout_digest), run.prompts_digest)
+    questions = stored_rows([_parsed(task, f"row {n}", text) for n, text in enumerate(asked.rows)])
+    population = run.spec.population.model_copy(
+        update={
+            "size": ensemble.population,
+            "prefixes": (),
+            "ensemble_sizes": (ensemble.ensemble_size,),
+            "statistics": "full" if asked.ask_all else "experts",
+        }
+    )
+    heldout = DataSpec(source=f"questions:{questions.digest}")
+    spec = run.spec.model_copy(
+        update={
+            "name": suffixed(run.spec.name, f"questions to {run.id}"),
+            "task": run.spec.task.model_copy(update={"heldout": heldout}),
+            "population": population,
+        }
+    )
+    experiment = Experiment(
+        spec_json=spec.model_dump_json(),
+        spec_digest=spec.digest,
+        model_digest=run.model_digest,
+        scorer=run.scorer,
+        max_tokens=run.max_tokens,
+        scale_map_digest=run.scale_map_digest,
+        selection_digest=run.selection_digest,
+        selection_rows=run.selection_rows,
+        heldout_digest=questions.digest,
+        heldout_rows=len(asked.rows),
+        experts=ensemble.experts,
+    )
+    return Admission(experiment, [(ArtifactKind.ROWS, questions)], of=run.id)
+
+
+def _parsed(task: Task, place: str, text: str) -> Row:
+    try:
+        return parse_question(task, decode_row(text, place, field="questions"), place)
+    except InvalidInputError as error:
+        raise InvalidInputError(error.message, field="questions", remedy=error.remedy) from error

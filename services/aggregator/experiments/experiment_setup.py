@@ -1,7 +1,7 @@
 """Setup of experiments from creation to selection, by one task per experiment.
 
-Each step is a compare-and-set on the stored state. After a restart, or beside a second aggregator,
-at most one idempotent call is repeated.
+Each step is a compare-and-set on the stored state. After a restart at most one idempotent call is
+repeated.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 
 from modnorm.errors import CancelledError, EngineError, ModnormError, UnavailableError
 from modnorm.perturbation.descriptor import Descriptor, base_descriptor
@@ -22,8 +21,12 @@ from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Prompts, Sampler
 from modnorm.services.aggregator.storage.lookups import StoredText
-from modnorm.services.aggregator.storage.states import IN_SETUP, ArtifactKind, ExperimentState
-from modnorm.services.aggregator.storage.tables import Experiment
+from modnorm.services.aggregator.storage.tables import (
+    IN_SETUP,
+    ArtifactKind,
+    Experiment,
+    ExperimentState,
+)
 from modnorm.services.common.logging import internal_error
 from modnorm.spec import ExperimentSpec, MethodSpec
 from modnorm.tasks.task_errors import render_prompts
@@ -59,24 +62,22 @@ class SetupSteps:
 
     async def step(self, experiment_id: str) -> bool:
         """Take the next step of an experiment; return False if none is due now."""
-        record = await asyncio.to_thread(self._experiments.get, experiment_id)
-        experiment = record.experiment
-        if taken := experiment.state in IN_SETUP:
-            await self._set_up(experiment)
-        if taken:
-            names = {"experiment": experiment_id, "state": experiment.state.name}
-            logger.info("step taken", extra=names)
-        return taken
-
-    async def _set_up(self, experiment: Experiment) -> None:
+        experiment = (await asyncio.to_thread(self._experiments.get, experiment_id)).experiment
+        if experiment.state not in IN_SETUP:
+            return False
         with self._timed(experiment.state):
             if experiment.state is ExperimentState.PENDING:
-                await self._leave_pending(experiment)
+                examples = min(experiment.spec.calibration.examples, experiment.selection_rows)
+                leave = self._experiments.leave_pending
+                await asyncio.to_thread(leave, experiment_id, examples)
             elif experiment.state is ExperimentState.CALIBRATING:
                 await self._calibrate(experiment)
             else:
                 await self._sample(experiment)
-        self._follow_up(Change(experiment.id))
+        self._follow_up(Change(experiment_id))
+        names = {"experiment": experiment_id, "state": experiment.state.name}
+        logger.info("step taken", extra=names)
+        return True
 
     async def wait_for(self, experiment_id: str, reason: str) -> None:
         """Record that the next step waits for a service."""
@@ -87,10 +88,6 @@ class SetupSteps:
         """End an experiment that cannot continue."""
         fail = self._experiments.fail
         self._follow_up(await asyncio.to_thread(fail, experiment_id, reason, remedy))
-
-    async def _leave_pending(self, experiment: Experiment) -> None:
-        examples = min(experiment.spec.calibration.examples, experiment.selection_rows)
-        await asyncio.to_thread(self._experiments.leave_pending, experiment.id, examples)
 
     async def _calibrate(self, experiment: Experiment) -> None:
         spec = experiment.spec
@@ -119,7 +116,11 @@ class SetupSteps:
 
     async def _sample(self, experiment: Experiment) -> None:
         spec, digest = experiment.spec, experiment.model_digest
-        profile_json = await asyncio.to_thread(self._profile, experiment)
+        profile_json = None
+        if experiment.profile_digest is not None:
+            profile_json = await asyncio.to_thread(
+                self._results.artifact, experiment.profile_digest, ArtifactKind.PROFILE
+            )
         scale_map = await self._sampler.scale_map(spec, digest, profile_json)
         base_map = await self._sampler.scale_map(spec, digest, None, _BASE)
         population: tuple[Descriptor, ...] = ()
@@ -132,11 +133,6 @@ class SetupSteps:
         change = await asyncio.to_thread(sampled, experiment.id, maps, base, population)
         if change is not None:
             self._follow_up(change)
-
-    def _profile(self, experiment: Experiment) -> str | None:
-        if experiment.profile_digest is None:
-            return None
-        return self._results.artifact(experiment.profile_digest, ArtifactKind.PROFILE)
 
 
 class Conductor:
@@ -155,30 +151,18 @@ class Conductor:
         self._retry_seconds = retry_seconds
         self._outage_seconds = outage_seconds
         self._driven: dict[str, asyncio.Task[None]] = {}
-        self._woken: set[str] = set()
 
     async def drive_all(self) -> None:
         """Start to drive every experiment in setup that is not driven yet."""
+        self._driven = {name: task for name, task in self._driven.items() if not task.done()}
         for experiment_id in await asyncio.to_thread(self._experiments.driven):
             self.drive(experiment_id)
 
     def drive(self, experiment_id: str) -> None:
-        """Drive one experiment in a background task.
-
-        An experiment that is driven already takes another step after its present one, which may
-        have read the database before the caller's change.
-        """
-        self._woken.add(experiment_id)
+        """Drive one experiment in a background task, unless one drives it already."""
         task = self._driven.get(experiment_id)
         if task is None or task.done():
-            task = asyncio.create_task(self._drive(experiment_id))
-            self._driven[experiment_id] = task
-            task.add_done_callback(partial(self._forget, experiment_id))
-
-    def _forget(self, experiment_id: str, task: "asyncio.Task[None]") -> None:
-        if self._driven.get(experiment_id) is task:
-            del self._driven[experiment_id]
-            self._woken.discard(experiment_id)
+            self._driven[experiment_id] = asyncio.create_task(self._drive(experiment_id))
 
     def drop(self, experiment_id: str) -> None:
         """Stop driving an experiment that has ended, even during a call."""
@@ -194,29 +178,25 @@ class Conductor:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _drive(self, experiment_id: str) -> None:
-        """Drive an experiment. After an error here the next `drive_all` tries again."""
+        """Take all steps; an unexpected error ends the experiment.
+
+        If that cannot be stored either, the next `drive_all` tries again.
+        """
         names = {"experiment": experiment_id}
         try:
-            await self._take_all_steps(experiment_id)
+            try:
+                while await self._take_step(experiment_id):
+                    pass
+            except UnavailableError:
+                raise
+            except Exception:
+                error_id = uuid.uuid4().hex
+                logger.exception("unexpected error", extra={**names, "error_id": error_id})
+                await self._steps.fail(experiment_id, internal_error(error_id))
         except UnavailableError as error:
             logger.warning("postponed: %s", error, extra=names)
         except Exception:
             logger.exception("the failure of the experiment cannot be stored", extra=names)
-
-    async def _take_all_steps(self, experiment_id: str) -> None:
-        """Take all steps; an unexpected error ends the experiment."""
-        names = {"experiment": experiment_id}
-        try:
-            while experiment_id in self._woken:
-                self._woken.discard(experiment_id)
-                while await self._take_step(experiment_id):
-                    pass
-        except UnavailableError:
-            raise
-        except Exception:
-            error_id = uuid.uuid4().hex
-            logger.exception("unexpected error", extra={**names, "error_id": error_id})
-            await self._steps.fail(experiment_id, internal_error(error_id))
 
     async def _take_step(self, experiment_id: str) -> bool:
         """Take one step, with retries during an outage and a few after internal errors.
@@ -228,27 +208,21 @@ class Conductor:
             try:
                 return await self._steps.step(experiment_id)
             except ModnormError as error:
-                breakdowns += _is_breakdown(error)
+                broke_down = _is_breakdown(error)
+                breakdowns += broke_down
+                temporary = broke_down or isinstance(error, UnavailableError | CancelledError)
                 give_up = min(give_up, time.monotonic() + self._outage_seconds)
                 spent = breakdowns > BREAKDOWN_RETRIES or time.monotonic() >= give_up
-                if spent or not _is_temporary(error):
+                if spent or not temporary:
                     await self._steps.fail(experiment_id, error.reason, error.remedy or "")
                     return False
                 if error.message != recorded:
                     recorded = error.message
                     await self._steps.wait_for(experiment_id, error.message)
-            await asyncio.sleep(self._pause(attempt))
+            longest = min(FIRST_PAUSE * 2.0 ** min(attempt, 20), self._retry_seconds)
+            # Randomised, so that experiments do not synchronise.
+            await asyncio.sleep(longest * random.uniform(0.5, 1.0))
             attempt += 1
-
-    def _pause(self, attempt: int) -> float:
-        """Return a growing pause in seconds, randomised so that experiments do not synchronise."""
-        longest = min(FIRST_PAUSE * 2.0 ** min(attempt, 20), self._retry_seconds)
-        return longest * random.uniform(0.5, 1.0)
-
-
-def _is_temporary(error: ModnormError) -> bool:
-    """Return whether the same step may succeed later."""
-    return isinstance(error, UnavailableError | CancelledError) or _is_breakdown(error)
 
 
 def _is_breakdown(error: ModnormError) -> bool:

@@ -3,15 +3,19 @@
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select, tuple_
 
 from modnorm.analysis.answers import BASE_INDEX
+from modnorm.analysis.run_data import StateRow
 from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.services.aggregator.experiments.admission import Admission
+from modnorm.perturbation.methods import needs_profile
+from modnorm.services.aggregator.experiments.admission import Admission, admit_questions
+from modnorm.services.aggregator.experiments.iterative_updates import evaluated_states
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
     PhaseProgress,
@@ -21,14 +25,9 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     move,
     record,
 )
-from modnorm.services.aggregator.experiments.phases import start_selecting
-from modnorm.services.aggregator.experiments.predictions import (
-    Questions,
-    admit_questions,
-    ask_experts,
-)
-from modnorm.services.aggregator.experiments.records import ExperimentRecord, evaluated_states
+from modnorm.services.aggregator.experiments.phases import start_answering, start_selecting
 from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import (
     StoredText,
     find_experiment,
@@ -36,19 +35,34 @@ from modnorm.services.aggregator.storage.lookups import (
     lock_experiment,
     unknown_experiment,
 )
-from modnorm.services.aggregator.storage.states import (
+from modnorm.services.aggregator.storage.tables import (
     IN_SETUP,
     TERMINAL,
     ArtifactKind,
+    Candidate,
+    Ensemble,
+    Event,
+    Experiment,
     ExperimentState,
-    JobState,
+    Job,
     Split,
 )
-from modnorm.services.aggregator.storage.tables import Ensemble, Event, Experiment, Job
-from modnorm.spec import ExperimentSpec
+from modnorm.v1 import experiment_pb2
 from modnorm.wire.tokens import DEFAULT_TENANT
 
 _EXPERIMENT_NAMESPACE = uuid.UUID("2c0c1f5e-2f0e-5a8b-8f57-6f1b5f3d9a10")
+
+
+class ExperimentRecord(NamedTuple):
+    """An experiment with its results so far."""
+
+    experiment: Experiment
+    progress: experiment_pb2.Progress
+    base: Sequence[Job]
+    """Finished jobs of the base, one per split."""
+    ensembles: Sequence[Ensemble]
+    states: Sequence[StateRow] = ()
+    """Evaluated states of an iterative run."""
 
 
 class ExperimentStore:
@@ -66,14 +80,14 @@ class ExperimentStore:
                 raise unknown_experiment(experiment_id)
 
     def find(
-        self, request_id: str, spec: ExperimentSpec, tenant: str = DEFAULT_TENANT
+        self, request_id: str, spec_digest: str, tenant: str = DEFAULT_TENANT
     ) -> ExperimentRecord | None:
         """Return the experiment that a tenant's request created; None if there is none."""
         with self._database.read() as session:
             experiment = session.get(Experiment, experiment_id_of(request_id, tenant))
             if experiment is None:
                 return None
-            if experiment.spec_digest != spec.digest:
+            if experiment.spec_digest != spec_digest:
                 raise ConflictError(
                     f"request id {request_id!r} belongs to another spec",
                     field="request_id",
@@ -85,17 +99,27 @@ class ExperimentStore:
         self, request_id: str, admission: Admission, tenant: str = DEFAULT_TENANT
     ) -> ExperimentRecord:
         """Store an experiment; if the same request has stored one, return that experiment."""
+        request = {
+            "id": experiment_id_of(request_id, tenant),
+            "tenant": tenant,
+            "request_id": request_id,
+            "request_key": _request_key(request_id, tenant),
+            "create_time": self._clock(),
+        }
+        experiment = Experiment(**(admission.experiment.model_dump() | request))
         try:
             with self._database.write() as session:
-                _keep_inputs(session, admission)
-                experiment = _new_experiment(request_id, tenant, admission, self._clock())
+                # In digest order, so that two experiments that share rows cannot deadlock.
+                for kind, text in sorted(admission.texts, key=lambda one: one[1].digest):
+                    keep_artifact(session, kind, text)
                 session.add(experiment)
                 session.flush()
-                record(session, experiment, _created(admission), experiment.create_time)
+                message = "; ".join(("created", *admission.remarks))
+                record(session, experiment, message, experiment.create_time)
                 if admission.of:
-                    ask_experts(session, experiment, admission.of, experiment.create_time)
+                    _ask_experts(session, experiment, admission.of, experiment.create_time)
         except IntegrityError:
-            existing = self.find(request_id, admission.spec, tenant)
+            existing = self.find(request_id, experiment.spec_digest, tenant)
             if existing is None:
                 raise
             return existing
@@ -134,8 +158,8 @@ class ExperimentStore:
                 query = query.where(tuple_(*newest) < (last.create_time, last.id))
             return [(experiment, progress) for experiment, progress in session.exec(query)]
 
-    def admit_questions(self, asked: Questions) -> Admission:
-        """Return the inputs of the experiment that answers questions; errors as there."""
+    def admit_questions(self, asked: experiment_pb2.Questions) -> Admission:
+        """Return the experiment that answers questions."""
         with self._database.read() as session:
             return admit_questions(session, asked)
 
@@ -177,7 +201,8 @@ class ExperimentStore:
             experiment = lock_experiment(session, experiment_id)
             if experiment.state is not ExperimentState.PENDING:
                 return
-            if experiment.needs_profile and experiment.profile_digest is None:
+            calibrated = needs_profile(experiment.spec.method.name)
+            if calibrated and experiment.profile_digest is None:
                 experiment.examples_total = examples
                 state, message = ExperimentState.CALIBRATING, "calibrating"
             else:
@@ -247,13 +272,20 @@ class ExperimentStore:
         ).all()
         states = evaluated_states(session, experiment)
         progress = PhaseProgress.of(session, experiment).message(experiment)
-        counts = select(Job.candidate, Job.answers_done, Job.valid, Job.truncated).where(
-            Job.experiment_id == experiment.id,
-            Job.split == Split.HELDOUT,
-            Job.state == JobState.DONE,
+        return ExperimentRecord(experiment, progress, base, ensembles, states)
+
+
+def _ask_experts(session: Session, experiment: Experiment, of: str, now: float) -> None:
+    """Give a new experiment the experts of a finished run, and begin their answers."""
+    lock_experiment(session, of)  # it may be removed meanwhile, with the artifacts of both
+    experts = session.exec(
+        select(Candidate).where(
+            Candidate.experiment_id == of, col(Candidate.index).in_(experiment.ranking)
         )
-        answered = {index: (n, valid, cut) for index, n, valid, cut in session.exec(counts)}
-        return ExperimentRecord(experiment, progress, base, ensembles, states, answered)
+    )
+    rows = [expert.model_dump() | {"experiment_id": experiment.id} for expert in experts]
+    insert_rows(session, Candidate, rows)
+    start_answering(session, experiment, now)
 
 
 def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:
@@ -264,56 +296,3 @@ def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:
 def _request_key(request_id: str, tenant: str) -> str:
     """Return tenant and request id as one text. No request id contains the separator."""
     return request_id if tenant == DEFAULT_TENANT else f"{tenant}\x1f{request_id}"
-
-
-def _new_experiment(request_id: str, tenant: str, admission: Admission, now: float) -> Experiment:
-    profile = admission.profile
-    return Experiment(
-        id=experiment_id_of(request_id, tenant),
-        tenant=tenant,
-        request_id=request_id,
-        request_key=_request_key(request_id, tenant),
-        spec_json=admission.spec.model_dump_json(),
-        spec_digest=admission.spec.digest,
-        create_time=now,
-        model_digest=admission.model_digest,
-        scorer=admission.scorer,
-        max_tokens=admission.max_tokens,
-        needs_profile=admission.needs_profile,
-        profile_digest=profile.digest if profile else None,
-        selection_digest=admission.selection.digest,
-        heldout_digest=admission.heldout.digest,
-        selection_rows=admission.selection_rows,
-        heldout_rows=admission.heldout_rows,
-        selection_revision=admission.selection_revision,
-        heldout_revision=admission.heldout_revision,
-        development_digest=admission.development.digest if admission.development else "",
-        development_rows=admission.development_rows,
-        generator_digest=admission.generator.digest if admission.generator else "",
-        prompts_digest=admission.prompts_digest,
-        experts=admission.experts,
-    )
-
-
-def _created(admission: Admission) -> str:
-    remarks = ["created"]
-    if admission.isolation:
-        remarks.append(f"programs of the model run in a sandbox with {admission.isolation}")
-    overlaps = {"selection": admission.overlap, "development": admission.development_overlap}
-    remarks += [
-        f"{count} of {admission.heldout_rows} held-out rows have the prompts of {name} rows"
-        for name, count in overlaps.items()
-        if count
-    ]
-    return "; ".join(remarks)
-
-
-def _keep_inputs(session: Session, admission: Admission) -> None:
-    # In digest order, so that two experiments that share rows cannot deadlock.
-    splits = (admission.selection, admission.heldout, admission.development)
-    for rows in sorted((one for one in splits if one), key=lambda one: one.digest):
-        keep_artifact(session, ArtifactKind.ROWS, rows)
-    if admission.generator:
-        keep_artifact(session, ArtifactKind.GENERATOR, admission.generator)
-    if admission.profile:
-        keep_artifact(session, ArtifactKind.PROFILE, admission.profile)

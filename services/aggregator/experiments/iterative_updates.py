@@ -14,6 +14,7 @@ from math import fsum
 from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
+from modnorm.analysis.run_data import StateRow
 from modnorm.baselines.updates import (
     DevelopmentResult,
     best_state,
@@ -29,20 +30,30 @@ from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest
 from modnorm.search.ranking import mean_reward
 from modnorm.services.aggregator.experiments.lifecycle import Batch, add_candidates
 from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_coefficients
-from modnorm.services.aggregator.storage.states import (
-    ExperimentState,
-    JobState,
-    Split,
-    state_index,
-)
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
     Candidate,
     Experiment,
+    ExperimentState,
     Job,
+    JobState,
+    Split,
     Update,
+    state_index,
 )
 from modnorm.spec import ExperimentSpec, IterativeSpec
+
+_STATE_COUNTS = (
+    (Split.DEVELOPMENT, "answers", "answers_done"),
+    (Split.DEVELOPMENT, "tokens", "tokens"),
+    (Split.DEVELOPMENT, "attempts", "attempts"),
+    (Split.HELDOUT, "answers", "answers_done"),
+    (Split.HELDOUT, "tokens", "tokens"),
+    (Split.HELDOUT, "attempts", "attempts"),
+    (Split.HELDOUT, "valid", "valid"),
+    (Split.HELDOUT, "truncated", "truncated"),
+)
+"""Split, name and job's column of the counts of a state."""
 
 
 def first_batch(session: Session, experiment: Experiment) -> tuple[Batch, str]:
@@ -59,7 +70,13 @@ def next_batch(session: Session, experiment: Experiment) -> tuple[Batch, str] | 
         return None
     if other_side := _other_side(session, experiment):
         return {Split.SELECTION: other_side}, ""
-    step = _take_step(session, experiment)
+    step, done = _step(session, experiment), experiment.updates_done
+    digest = next_digest(state_digest(session, experiment, done), step)
+    session.add(
+        Update(experiment_id=experiment.id, index=done, step=step.to_json(), digest=digest)
+    )
+    experiment.updates_done += 1
+    session.flush()
     scored = [score for score in step.scores if score is not None]
     reward = fsum(scored) / len(scored)
     message = f"update {experiment.updates_done} of {total}: mean reward {reward:.4f}"
@@ -116,6 +133,52 @@ def development_results(session: Session, experiment: Experiment) -> list[Develo
         )
         for index, metric, sheet in rows
     ]
+
+
+def evaluated_states(session: Session, experiment: Experiment) -> list[StateRow]:
+    """Return the evaluated states of an iterative run in order; no states of other runs."""
+    if not experiment.is_iterative:
+        return []
+    done = session.exec(
+        select(Job).where(
+            Job.experiment_id == experiment.id,
+            col(Job.split).in_((Split.DEVELOPMENT, Split.HELDOUT)),
+            col(Job.candidate) <= state_index(0),
+            Job.state == JobState.DONE,
+        )
+    )
+    jobs = {(BASE_INDEX - job.candidate, job.split): job for job in done}
+    developed = development_results(session, experiment)
+    results = {one.step: one for one in developed}
+    reported = None
+    if experiment.state in {ExperimentState.VOTING, ExperimentState.SUCCEEDED}:
+        reported = reported_updates(session, experiment, developed)
+    steps = lineage_of(session, experiment).steps
+    rewards: list[Sequence[float | None]] = [step.scores for step in steps]
+    rewards.append(rewards_of(session, experiment, len(rewards)))
+    states = []
+    for updates in sorted({updates for updates, _ in jobs}):
+        result = results.get(updates)
+        heldout = jobs.get((updates, Split.HELDOUT))
+        scored = [reward for reward in rewards[updates] if reward is not None]
+        counts = {
+            f"{split}_{name}": getattr(job, column)
+            for split, name, column in _STATE_COUNTS
+            if (job := jobs.get((updates, split)))
+        }
+        states.append(
+            StateRow(
+                updates=updates,
+                lineage=state_digest(session, experiment, updates),
+                reported=updates == reported,
+                mean_reward=fsum(scored) / len(scored) if scored else None,
+                development_metric=result.accuracy if result else None,
+                development_reward=result.reward if result else None,
+                heldout_metric=heldout.metric if heldout else None,
+                **counts,
+            )
+        )
+    return states
 
 
 def lineage_of(session: Session, experiment: Experiment) -> Lineage:
@@ -266,25 +329,8 @@ def _add_state(session: Session, experiment: Experiment, updates: int) -> None:
     add_candidates(session, experiment.id, {index: still})
 
 
-def _take_step(session: Session, experiment: Experiment) -> Step:
-    """Append the step computed from the scored candidates of the present state."""
-    update = experiment.updates_done
-    step = _step(session, experiment)
-    state = state_digest(session, experiment, update)
-    session.add(
-        Update(
-            experiment_id=experiment.id,
-            index=update,
-            step=step.to_json(),
-            digest=next_digest(state, step),
-        )
-    )
-    experiment.updates_done += 1
-    session.flush()
-    return step
-
-
 def _step(session: Session, experiment: Experiment) -> Step:
+    """Return the step that the scored candidates of the present state give."""
     spec, settings = experiment.spec, _settings(experiment)
     update, size = experiment.updates_done, spec.population.size
     rewards = rewards_of(session, experiment, update)

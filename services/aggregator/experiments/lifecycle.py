@@ -18,15 +18,18 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.services.aggregator.experiments.reuse import content_keys, reuse_evaluations
 from modnorm.services.aggregator.storage.codec import pack_coefficients
 from modnorm.services.aggregator.storage.dialects import insert_rows
-from modnorm.services.aggregator.storage.states import (
+from modnorm.services.aggregator.storage.tables import (
     OPEN,
     TERMINAL,
+    Candidate,
+    Event,
+    Experiment,
     ExperimentState,
     FailureKind,
+    Job,
     JobState,
     Split,
 )
-from modnorm.services.aggregator.storage.tables import Candidate, Event, Experiment, Job
 from modnorm.v1 import experiment_pb2
 
 _JOB_NAMESPACE = uuid.UUID("6f0f6c8e-6f0b-5d2a-9d0c-1f3f4a3c1b52")
@@ -69,9 +72,26 @@ class PhaseProgress:
         """Read the progress of an experiment, including changes of this transaction."""
         session.flush()
         size = experiment.spec.population.ensemble_sizes[-1]
-        return cls(
-            _running_jobs(session, experiment), _best_rewards(session, experiment, size), size
+        # Leased jobs have no counter, because every claim would have to lock the experiment.
+        running = select(func.count()).where(
+            Job.experiment_id == experiment.id,
+            col(Job.split).in_(Split),
+            Job.state == JobState.LEASED,
         )
+        best = (
+            select(Job.metric)
+            .where(
+                Job.experiment_id == experiment.id,
+                Job.split == Split.SELECTION,
+                Job.state == JobState.DONE,
+                Job.candidate != BASE_INDEX,
+                col(Job.metric).is_not(None),
+            )
+            .order_by(col(Job.metric).desc())
+            .limit(size)
+        )
+        rewards = [reward for reward in session.exec(best) if reward is not None]
+        return cls(session.exec(running).one(), rewards, size)
 
     def scored(self, job: Job, *, was_leased: bool) -> None:
         """Add a finished job."""
@@ -243,30 +263,3 @@ def close_job(experiment: Experiment, job: Job, *, done: bool) -> None:
     else:
         job.state = JobState.FAILED
         experiment.jobs_failed += 1
-
-
-def _running_jobs(session: Session, experiment: Experiment) -> int:
-    """Count the leased jobs.
-
-    The experiment has no counter of leased jobs, because every claim would have to lock it.
-    """
-    query = select(func.count()).where(
-        Job.experiment_id == experiment.id, col(Job.split).in_(Split), Job.state == JobState.LEASED
-    )
-    return session.exec(query).one()
-
-
-def _best_rewards(session: Session, experiment: Experiment, count: int) -> list[float]:
-    query = (
-        select(Job.metric)
-        .where(
-            Job.experiment_id == experiment.id,
-            Job.split == Split.SELECTION,
-            Job.state == JobState.DONE,
-            Job.candidate != BASE_INDEX,
-            col(Job.metric).is_not(None),
-        )
-        .order_by(col(Job.metric).desc())
-        .limit(count)
-    )
-    return [reward for reward in session.exec(query) if reward is not None]

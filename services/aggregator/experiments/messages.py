@@ -1,14 +1,15 @@
 """Conversion of stored experiments and events to protobuf messages."""
 
 import json
-from collections.abc import Mapping
 
-from modnorm.services.aggregator.experiments.records import ExperimentRecord, StateRecord
-from modnorm.services.aggregator.storage.states import ExperimentState, Split
-from modnorm.services.aggregator.storage.tables import Ensemble, Event, Experiment
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentRecord
+from modnorm.services.aggregator.storage.tables import Event, Experiment, ExperimentState, Split
 from modnorm.services.common.status_servicer import timestamp
 from modnorm.v1 import experiment_pb2
-from modnorm.wire.conversions import spec_to_proto
+from modnorm.wire.conversions import spec_to_proto, to_message
+
+PROVENANCE = tuple(experiment_pb2.Provenance.DESCRIPTOR.fields_by_name)
+"""Columns of an experiment with the inputs of its results."""
 
 
 def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
@@ -22,8 +23,14 @@ def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
                 heldout_metric=metrics.get(Split.HELDOUT),
             )
         )
-    message.ensembles.extend(_ensemble(each, record.answered) for each in record.ensembles)
-    message.states.extend(map(_state_result, record.states))
+    for each in record.ensembles:
+        columns = each.model_dump(exclude={"experiment_id"})
+        columns["experts"] = json.loads(each.experts)
+        message.ensembles.append(experiment_pb2.EnsembleResult(**columns))
+    message.states.extend(
+        to_message(experiment_pb2.StateResult, each, lineage_digest=each.lineage)
+        for each in record.states
+    )
     return message
 
 
@@ -41,7 +48,9 @@ def experiment_summary(
         waits_for=experiment.waits_for,
         create_time=timestamp(experiment.create_time),
         progress=progress,
-        provenance=_provenance(experiment),
+        provenance=experiment_pb2.Provenance(
+            **{name: getattr(experiment, name) for name in PROVENANCE}
+        ),
         last_cursor=experiment.last_cursor,
     )
     if experiment.end_time is not None:
@@ -58,67 +67,6 @@ def event_message(event: Event) -> experiment_pb2.WatchExperimentResponse:
         waits_for=event.waits_for,
         state=_state(event.state),
         progress=experiment_pb2.Progress.FromString(event.progress),
-    )
-
-
-def _state_result(state: StateRecord) -> experiment_pb2.StateResult:
-    development, heldout = state.development, state.heldout
-    return experiment_pb2.StateResult(
-        updates=state.updates,
-        lineage_digest=state.digest,
-        development_metric=state.result.accuracy if state.result else None,
-        development_reward=state.result.reward if state.result else None,
-        heldout_metric=heldout.metric if heldout else None,
-        reported=state.reported,
-        mean_reward=state.mean_reward,
-        development_answers=development.answers_done if development else 0,
-        development_tokens=development.tokens if development else 0,
-        development_attempts=development.attempts if development else 0,
-        heldout_answers=heldout.answers_done if heldout else 0,
-        heldout_tokens=heldout.tokens if heldout else 0,
-        heldout_attempts=heldout.attempts if heldout else 0,
-        heldout_valid=heldout.valid if heldout else 0,
-        heldout_truncated=heldout.truncated if heldout else 0,
-    )
-
-
-def _ensemble(
-    ensemble: Ensemble, answered: Mapping[int, tuple[int, int, int]]
-) -> experiment_pb2.EnsembleResult:
-    experts = json.loads(ensemble.experts)
-    counts = [answered.get(expert, (0, 0, 0)) for expert in experts]
-    answers, valid, truncated = map(sum, zip(*counts, strict=True))
-    return experiment_pb2.EnsembleResult(
-        population=ensemble.population,
-        ensemble_size=ensemble.ensemble_size,
-        experts=experts,
-        metric=ensemble.metric,
-        correct=ensemble.correct,
-        rows=ensemble.rows,
-        answers=answers,
-        valid=valid,
-        truncated=truncated,
-    )
-
-
-def _provenance(experiment: Experiment) -> experiment_pb2.Provenance:
-    return experiment_pb2.Provenance(
-        model_digest=experiment.model_digest,
-        profile_digest=experiment.profile_digest or "",
-        scale_map_digest=experiment.scale_map_digest or "",
-        selection_digest=experiment.selection_digest,
-        heldout_digest=experiment.heldout_digest,
-        selection_rows=experiment.selection_rows,
-        heldout_rows=experiment.heldout_rows,
-        scorer=experiment.scorer,
-        spec_digest=experiment.spec_digest,
-        selection_revision=experiment.selection_revision or "",
-        heldout_revision=experiment.heldout_revision or "",
-        development_digest=experiment.development_digest,
-        development_rows=experiment.development_rows,
-        generator_digest=experiment.generator_digest,
-        prompts_digest=experiment.prompts_digest,
-        max_tokens=experiment.max_tokens,
     )
 
 

@@ -4,7 +4,7 @@ All functions work inside a caller's write transaction that has locked the exper
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict
 
 from sqlmodel import Session, func, select
@@ -12,7 +12,7 @@ from sqlmodel import Session, func, select
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.search.ranking import Selection, expert_union
-from modnorm.search.voting import Ballot, RowVote, count_votes
+from modnorm.search.voting import RowVote, count_votes
 from modnorm.services.aggregator.experiments.expert_selection import (
     ballot_of,
     ballots_of,
@@ -37,14 +37,17 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 )
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import load_rows
-from modnorm.services.aggregator.storage.states import (
+from modnorm.services.aggregator.storage.tables import (
     TERMINAL,
+    Ensemble,
+    Experiment,
     ExperimentState,
+    Job,
     JobState,
     Split,
+    Vote,
     state_index,
 )
-from modnorm.services.aggregator.storage.tables import Ensemble, Experiment, Job, Vote
 from modnorm.tasks import task_errors
 
 _ASKED = {Split.HELDOUT: "held-out rows", Split.QUESTIONS: "questions"}
@@ -109,7 +112,12 @@ def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | N
         return f"the unperturbed model could not be evaluated: {job.error}"
     if job.split in _ASKED:
         return f"expert {job.candidate} could not answer the {_ASKED[job.split]}: {job.error}"
-    failed = _failed_candidates(session, experiment)
+    count = select(func.count()).where(
+        Job.experiment_id == experiment.id,
+        Job.split == Split.SELECTION,
+        Job.state == JobState.FAILED,
+    )
+    failed = session.exec(count).one()  # in all updates of an iterative run
     allowed = experiment.spec.failures.max_failed_candidates
     if failed <= allowed:
         return None
@@ -117,16 +125,6 @@ def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | N
         f"{failed} candidates failed, {allowed} may fail (failures.max_failed_candidates); "
         f"the last was candidate {job.candidate}: {job.error}"
     )
-
-
-def _failed_candidates(session: Session, experiment: Experiment) -> int:
-    """Count the candidates that failed in selection, in all updates of an iterative run."""
-    count = select(func.count()).where(
-        Job.experiment_id == experiment.id,
-        Job.split == Split.SELECTION,
-        Job.state == JobState.FAILED,
-    )
-    return session.exec(count).one()
 
 
 def _finish_phase(session: Session, experiment: Experiment, now: float) -> None:
@@ -140,7 +138,10 @@ def _finish_phase(session: Session, experiment: Experiment, now: float) -> None:
         elif experiment.is_iterative:
             _continue_updates(session, experiment, now)
         else:
-            _start_voting(session, experiment, now)
+            experts = expert_union(selection_of(session, experiment))
+            batch: Batch = {Split.HELDOUT: (BASE_INDEX, *experts)}
+            message = f"selected: {len(experts)} experts and the base answer the held-out rows"
+            _begin(session, experiment, ExperimentState.VOTING, batch, message, now)
     except (InvalidInputError, PreconditionError, IncompatibleError) as error:
         fail(session, experiment, error.reason, now, remedy=error.remedy or "")
     except ArithmeticError as error:
@@ -148,32 +149,20 @@ def _finish_phase(session: Session, experiment: Experiment, now: float) -> None:
         fail(session, experiment, f"the reported figures cannot be computed with: {error}", now)
 
 
-def _start_voting(session: Session, experiment: Experiment, now: float) -> None:
-    experts = expert_union(selection_of(session, experiment))
-    batch = {Split.HELDOUT: (BASE_INDEX, *experts)}
-    message = f"selected: {len(experts)} experts and the base answer the held-out rows"
-    _begin(session, experiment, ExperimentState.VOTING, batch, message, now)
-
-
 def _continue_updates(session: Session, experiment: Experiment, now: float) -> None:
     """Open the next batch of an iterative run; after the last, begin the held-out phase."""
     while not experiment.has_open_jobs:
         following = next_batch(session, experiment)
         if following is None:
-            _start_final(session, experiment, now)
+            final: Batch = {Split.HELDOUT: final_candidates(session, experiment)}
+            reported = reported_updates(session, experiment)
+            message = f"the state after {reported} updates is reported"
+            _begin(session, experiment, ExperimentState.VOTING, final, message, now)
             return
         batch, message = following
         remark = _open(session, experiment, batch)
         if message:
             record(session, experiment, message + remark, now)
-
-
-def _start_final(session: Session, experiment: Experiment, now: float) -> None:
-    """Begin the held-out phase of the state that an iterative run reports."""
-    batch = {Split.HELDOUT: final_candidates(session, experiment)}
-    reported = reported_updates(session, experiment)
-    message = f"the state after {reported} updates is reported"
-    _begin(session, experiment, ExperimentState.VOTING, batch, message, now)
 
 
 def _begin(  # noqa: PLR0913, PLR0917 - a phase and its event
@@ -197,17 +186,15 @@ def _open(session: Session, experiment: Experiment, batch: Batch) -> str:
     return f"; {reused} results are reused" if reused else ""
 
 
-def _voters(session: Session, experiment: Experiment) -> tuple[Selection, dict[int, Ballot]]:
-    """Return the experts of every (N, K) and their ballots; an iterative run has one expert."""
-    if not experiment.is_iterative:
-        return selection_of(session, experiment), dict(ballots_of(session, experiment))
-    drawn = experiment.updates_done * experiment.spec.population.size
-    reported = state_index(reported_updates(session, experiment))
-    return {(drawn, 1): (reported,)}, {reported: ballot_of(session, experiment, reported)}
-
-
 def _finish(session: Session, experiment: Experiment, now: float) -> None:
-    selection, ballots = _voters(session, experiment)
+    if experiment.is_iterative:  # the reported state is its one expert
+        drawn = experiment.updates_done * experiment.spec.population.size
+        reported = state_index(reported_updates(session, experiment))
+        selection: Selection = {(drawn, 1): (reported,)}
+        ballots = {reported: ballot_of(session, experiment, reported)}
+    else:
+        selection = selection_of(session, experiment)
+        ballots = dict(ballots_of(session, experiment))
     task = experiment.task()
     rows = load_rows(session, experiment.heldout_digest)
     # All votes are counted before any is stored, so a failed experiment keeps none.
@@ -225,14 +212,9 @@ def _finish(session: Session, experiment: Experiment, now: float) -> None:
             rows=len(rows),
         )
         counted.append((ensemble, votes))
-    _store_votes(session, counted)
-    end(session, experiment, ExperimentState.SUCCEEDED, "finished", now)
-
-
-def _store_votes(session: Session, counted: Sequence[tuple[Ensemble, Sequence[RowVote]]]) -> None:
     session.add_all(ensemble for ensemble, _ in counted)
     session.flush()
-    rows = (
+    stored = (
         {
             "experiment_id": ensemble.experiment_id,
             "population": ensemble.population,
@@ -243,4 +225,5 @@ def _store_votes(session: Session, counted: Sequence[tuple[Ensemble, Sequence[Ro
         for ensemble, votes in counted
         for row, vote in enumerate(votes)
     )
-    insert_rows(session, Vote, rows)
+    insert_rows(session, Vote, stored)
+    end(session, experiment, ExperimentState.SUCCEEDED, "finished", now)

@@ -1,6 +1,7 @@
 """Read access to results and events: candidates, answers, votes, lineages, artifacts."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sqlalchemy.orm import aliased
 from sqlmodel import col, select
@@ -10,11 +11,25 @@ from modnorm.perturbation.lineage import Lineage
 from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.expert_selection import answers_of
 from modnorm.services.aggregator.experiments.iterative_updates import lineage_of, steps_to
-from modnorm.services.aggregator.experiments.records import CandidateJobs
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import find_experiment, load_text
-from modnorm.services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
-from modnorm.services.aggregator.storage.tables import Candidate, Event, Job, Vote
+from modnorm.services.aggregator.storage.tables import (
+    TERMINAL,
+    ArtifactKind,
+    Candidate,
+    Event,
+    Job,
+    Split,
+    Vote,
+)
+
+
+class CandidateJobs(NamedTuple):
+    """A candidate and its jobs."""
+
+    candidate: Candidate
+    selection: Job
+    heldout: Job | None
 
 
 class ResultStore:

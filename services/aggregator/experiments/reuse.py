@@ -22,7 +22,7 @@ from sqlmodel import Session, col, select
 from modnorm.errors import ModnormError
 from modnorm.files import json_digest
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.search.stopping import Threshold, Thresholds
+from modnorm.search.stopping import Thresholds
 from modnorm.search.voting import Ballot, SettledVotes
 from modnorm.services.aggregator.experiments.expert_selection import selection_of
 from modnorm.services.aggregator.storage.codec import unpack_answers
@@ -30,8 +30,15 @@ from modnorm.services.aggregator.storage.database import evaluation_cache
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.evaluation_cache import RESULT, Evaluation
 from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, load_rows, load_text
-from modnorm.services.aggregator.storage.states import ArtifactKind, JobState, Split
-from modnorm.services.aggregator.storage.tables import AnswerSheet, Candidate, Experiment, Job
+from modnorm.services.aggregator.storage.tables import (
+    AnswerSheet,
+    ArtifactKind,
+    Candidate,
+    Experiment,
+    Job,
+    JobState,
+    Split,
+)
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.task_errors import render_prompts
 
@@ -216,14 +223,14 @@ def _usable(
         return [
             one
             for one in found
-            if one.evaluation.answers == rows or _is_excluded(one, thresholds.of(one.candidate))
+            if one.evaluation.answers == rows
+            or (
+                (threshold := thresholds.of(one.candidate))
+                and one.evaluation.upper is not None
+                and threshold.excludes(one.evaluation.upper, one.candidate)
+            )
         ]
     return _settled(session, experiment, found) if split is experiment.voted_split else complete
-
-
-def _is_excluded(one: _Reused, threshold: Threshold | None) -> bool:
-    upper = one.evaluation.upper
-    return threshold is not None and upper is not None and threshold.excludes(upper, one.candidate)
 
 
 def _settled(

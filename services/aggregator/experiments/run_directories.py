@@ -8,30 +8,24 @@ request replaces.
 import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 from sqlmodel import select
 
 from modnorm.errors import NotFoundError, PreconditionError
-from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.experiment_store import (
+    ExperimentRecord,
+    ExperimentStore,
+)
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
-from modnorm.services.aggregator.experiments.records import ExperimentRecord
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState
-from modnorm.services.aggregator.storage.tables import Experiment
+from modnorm.services.aggregator.storage.tables import TERMINAL, Experiment, ExperimentState
+from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.v1.experiment_pb2 import RunFile
 
-
-@dataclass(frozen=True, slots=True)
-class RunFile:
-    """A file of a run directory."""
-
-    name: str
-    """Relative to the directory, with `/`."""
-    size: int
-    digest: str
-    """SHA-256 of its content."""
+_KEPT = 64
+"""Directories whose digests are kept."""
 
 
 class RunDirectories:
@@ -42,6 +36,7 @@ class RunDirectories:
         self._database = database
         self._experiments = ExperimentStore(database)
         self._writing = Lock()
+        self._files: BoundedDict[Path, Sequence[RunFile]] = BoundedDict(_KEPT)
 
     def of(self, experiment_id: str) -> Path:
         """Return the directory of a finished experiment; the first call writes it."""
@@ -57,17 +52,23 @@ class RunDirectories:
     def files(self, experiment_id: str) -> Sequence[RunFile]:
         """Return the files of the directory of a finished experiment, by name; errors as `of`."""
         place = self.of(experiment_id)
-        return [
-            RunFile(path.relative_to(place).as_posix(), path.stat().st_size, _digest(path))
-            for path in _files(place)
-        ]
+        if (files := self._files.get(place)) is None:
+            files = self._files[place] = [
+                RunFile(
+                    name=path.relative_to(place).as_posix(),
+                    size=path.stat().st_size,
+                    digest=_digest(path),
+                )
+                for path in sorted(place.rglob("*"))
+                if path.is_file()
+            ]
+        return files
 
     def file(self, experiment_id: str, name: str) -> Path:
         """Return a file of the directory of a finished experiment; errors as `of`."""
-        place = self.of(experiment_id)
-        if place / name not in _files(place):
+        if all(file.name != name for file in self.files(experiment_id)):
             raise NotFoundError(f"the run has no file {name[:80]!r}", field="name")
-        return place / name
+        return self.of(experiment_id) / name
 
     def remove_unknown(self) -> None:
         """Remove the directories of experiments that were removed."""
@@ -88,6 +89,7 @@ class RunDirectories:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         write_directory(draft, self._database, record)
+        self._files.pop(place, None)
         draft.replace(place)
 
 
@@ -109,10 +111,6 @@ def _check_has_results(record: ExperimentRecord) -> None:
 def _name(experiment_id: str, create_time: float) -> str:
     """Return the name of a directory: an id that is used again has another time."""
     return f"{experiment_id}-{int(create_time * 1e6)}"
-
-
-def _files(directory: Path) -> Sequence[Path]:
-    return [path for path in sorted(directory.rglob("*")) if path.is_file()]
 
 
 def _digest(path: Path) -> str:

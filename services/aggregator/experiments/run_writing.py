@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 from sqlalchemy import case
@@ -12,31 +13,41 @@ from sqlmodel import col, select
 
 from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.analysis.export import RunRecords, write_run
-from modnorm.analysis.run_data import BaseRow, CandidateRow, RunData, VoteRow
+from modnorm.analysis.run_data import (
+    BaseRow,
+    CandidateRow,
+    EnsembleRow,
+    RowsRecord,
+    RunData,
+    VoteRow,
+)
 from modnorm.analysis.run_files import LINEAGE, PREDICTIONS, PROFILE, SCALE_MAP, SPEC, rows_file
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.search.stopping import Interval
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentRecord
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
-from modnorm.services.aggregator.experiments.messages import event_message, experiment_message
-from modnorm.services.aggregator.experiments.records import CandidateJobs, ExperimentRecord
-from modnorm.services.aggregator.experiments.result_store import ResultStore
+from modnorm.services.aggregator.experiments.messages import PROVENANCE, event_message
+from modnorm.services.aggregator.experiments.result_store import CandidateJobs, ResultStore
 from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_coefficients
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.states import ArtifactKind, JobState, Split
-from modnorm.services.aggregator.storage.tables import AnswerSheet, Candidate, Experiment, Job
+from modnorm.services.aggregator.storage.tables import (
+    AnswerSheet,
+    ArtifactKind,
+    Candidate,
+    Event,
+    Experiment,
+    Job,
+    JobState,
+    Split,
+)
+from modnorm.services.common.status_servicer import timestamp
 from modnorm.tasks import Task, get_stored_task
 from modnorm.tasks.row_loading import ReadableRow, readable_rows
-from modnorm.wire.run_messages import (
-    data_records,
-    ensemble_row,
-    overlap,
-    provenance,
-    state_row,
-    timings,
-)
+from modnorm.tasks.task_errors import count_shared_prompts
+from modnorm.wire.run_messages import phase_of
 
 _ALL = 2**31 - 1
 _BASE_COUNTS = BaseRow.__dataclass_fields__.keys() - {"selection_reward", "heldout_metric"}
@@ -44,8 +55,6 @@ _KEYS = {"experiment_id", "population", "ensemble_size"}
 """Columns of a vote that name its ensemble."""
 _SHEETS = 16
 """Answer sheets in memory at a time."""
-_BLOCK = 512
-"""Questions whose answers are in memory at once while the file is written."""
 
 
 def write_directory(directory: Path, database: Database, record: ExperimentRecord) -> None:
@@ -59,9 +68,8 @@ def write_directory(directory: Path, database: Database, record: ExperimentRecor
     rows = {split: _rows(results, experiment, Split(split)) for split in SPLITS}
     questions = {split: readable_rows(task, each) for split, each in rows.items()}
     candidates = results.candidates(experiment.id)
-    run = _run_data(
-        database, record, candidates, overlap(task, rows["selection"], rows["heldout"])
-    )
+    shared = overlap(task, rows["selection"], rows["heldout"])
+    run = _run_data(results, record, candidates, shared)
     records = RunRecords(
         rows=rows,
         texts=_texts(results, record),
@@ -88,23 +96,18 @@ def _write_votes(directory: Path, results: ResultStore, experiment: Experiment) 
 
 def _predictions(results: ResultStore, experiment: Experiment) -> Iterator[Prediction]:
     """Yield the predictions in the order of the questions."""
-    ranking, count = experiment.ranking, experiment.heldout_rows
-    ask_all = experiment.spec.population.statistics == "full"
-    for start in range(0, count, _BLOCK):
-        block = range(start, min(start + _BLOCK, count))
-        votes = RankedVotes(ranking, len(block), ask_all=ask_all)
-        predictions: list[Prediction] = []
-        for expert in ranking:
-            answers = {
-                each.row - start: ExpertAnswer(
-                    expert, each.vote, each.completion, each.tokens, each.truncated
-                )
-                for each in results.answers(experiment.id, expert, Split.QUESTIONS)
-                if each.row in block
-            }
-            predictions += votes.add(answers)
-        for prediction in sorted(predictions, key=lambda each: each.row):
-            yield replace(prediction, row=start + prediction.row)
+    population = experiment.spec.population
+    votes = RankedVotes(
+        experiment.ranking, experiment.heldout_rows, ask_all=population.statistics == "full"
+    )
+    predictions: list[Prediction] = []
+    for expert in experiment.ranking:
+        answers = {
+            each.row: ExpertAnswer(expert, each.vote, each.completion, each.tokens, each.truncated)
+            for each in results.answers(experiment.id, expert, Split.QUESTIONS)
+        }
+        predictions += votes.add(answers)
+    return iter(sorted(predictions, key=lambda each: each.row))
 
 
 def _rows(results: ResultStore, experiment: Experiment, split: Split) -> tuple[str, ...]:
@@ -120,7 +123,7 @@ def _texts(results: ResultStore, record: ExperimentRecord) -> Mapping[str, str]:
     if experiment.profile_digest:
         found[PROFILE] = results.artifact(experiment.profile_digest, ArtifactKind.PROFILE)
     if record.states:
-        reported = [state.digest for state in record.states if state.reported]
+        reported = [state.lineage for state in record.states if state.reported]
         found[LINEAGE] = results.lineage(experiment.id, *reported).to_json()
     return found
 
@@ -145,29 +148,84 @@ def _answers(
 
 
 def _run_data(
-    database: Database, record: ExperimentRecord, candidates: Sequence[CandidateJobs], shared: int
+    results: ResultStore,
+    record: ExperimentRecord,
+    candidates: Sequence[CandidateJobs],
+    shared: int,
 ) -> RunData:
-    message, results = experiment_message(record), ResultStore(database)
-    events, _ = results.events(record.experiment.id, 0, _ALL)
+    experiment, spec = record.experiment, record.experiment.spec
+    events, _ = results.events(experiment.id, 0, _ALL)
+    created, ended = experiment.create_time, experiment.end_time or 0.0
+    inputs = {name: getattr(experiment, name) for name in PROVENANCE}
     return RunData(
-        spec=record.experiment.spec.model_dump(mode="json"),
-        provenance=provenance(message),
-        data=data_records(message),
+        spec=spec.model_dump(mode="json"),
+        provenance={name: "" if value is None else value for name, value in inputs.items()},
+        data={
+            split: RowsRecord(
+                source=named.source,
+                config=named.config,
+                split=named.split,
+                revision=inputs[f"{split}_revision"] or named.revision,
+                offset=named.offset,
+                rows=inputs[f"{split}_rows"],
+                digest=inputs[f"{split}_digest"],
+            )
+            for split, named in (
+                ("selection", spec.task.selection),
+                ("heldout", spec.task.heldout),
+            )
+        },
         overlap=shared,
         candidates=[
             candidate_row(each) for each in candidates if each.candidate.index > BASE_INDEX
         ],
         base=_base_row(record, candidates),
-        ensembles=[ensemble_row(each) for each in message.ensembles],
+        ensembles=[
+            EnsembleRow(
+                population=each.population,
+                ensemble_size=each.ensemble_size,
+                experts=tuple(json.loads(each.experts)),
+                metric=each.metric,
+                correct=each.correct,
+                rows=each.rows,
+            )
+            for each in record.ensembles
+        ],
         votes={
-            size: [
+            (one.population, one.ensemble_size): [
                 VoteRow(**vote.model_dump(exclude=_KEYS))
-                for vote in results.votes(record.experiment.id, *size)
+                for vote in results.votes(experiment.id, one.population, one.ensemble_size)
             ]
-            for size in ((one.population, one.ensemble_size) for one in record.ensembles)
+            for one in record.ensembles
         },
-        states=[state_row(each) for each in message.states],
-        timings=timings(message, map(event_message, events)),
+        states=record.states,
+        timings={
+            "experiment": experiment.id,
+            "request": experiment.request_id,
+            "created": timestamp(created).ToJsonString(),
+            "ended": timestamp(ended).ToJsonString(),
+            "phases": _phase_seconds(events),
+        },
+    )
+
+
+def _phase_seconds(events: Sequence[Event]) -> dict[str, float]:
+    """Return the seconds that an experiment spent in each state, and on starts of engines."""
+    phases: dict[str, float] = {}
+    for event, following in pairwise(map(event_message, events)):
+        name = phase_of(event)
+        seconds = (following.time.ToMicroseconds() - event.time.ToMicroseconds()) / 1e6
+        phases[name] = phases.get(name, 0.0) + seconds
+    return phases
+
+
+def overlap(task: Task | None, selection: Sequence[str], heldout: Sequence[str]) -> int:
+    """Count the held-out rows that have the prompt of a selection row."""
+    if task is None:
+        known = set(selection)
+        return sum(row in known for row in heldout)
+    return count_shared_prompts(
+        task, *([json.loads(row) for row in s] for s in (selection, heldout))
     )
 
 

@@ -42,9 +42,11 @@ class Sampler:
     async def inspect(
         self, spec: ExperimentSpec, prompts: Prompts, max_tokens: int
     ) -> sampling_pb2.InspectModelResponse:
-        """Check the model of a spec, and that prompts with completions fit it."""
+        """Check the model and the method of a spec, and that prompts with completions fit."""
+        message = spec_to_proto(spec)
         request = sampling_pb2.InspectModelRequest(
-            model=spec_to_proto(spec).model,
+            model=message.model,
+            method=message.method,
             prompts=[prompt_to_proto(messages) for messages in prompts],
             max_tokens=max_tokens,
         )
@@ -83,16 +85,6 @@ class Sampler:
         if scale_map.digest != response.digest:
             raise ModnormError("the sampler returned a scale map that does not match its digest")
         return scale_map
-
-    async def needs_profile(self, spec: ExperimentSpec, model_digest: str) -> bool:
-        """Return whether the method of a spec needs a profile."""
-        try:
-            await self.scale_map(spec, model_digest, None)
-        except InvalidInputError as error:
-            if error.field == "method.profile":
-                return True
-            raise
-        return False
 
     async def descriptors(
         self, spec: ExperimentSpec, scale_map_digest: str, size: int

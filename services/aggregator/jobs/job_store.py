@@ -9,7 +9,7 @@ from sqlalchemy import Exists, SQLColumnExpression, or_, update
 from sqlmodel import Session, col, exists, select
 
 from modnorm.errors import ModnormError, UnavailableError
-from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
+from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
     close_job,
@@ -37,8 +37,14 @@ from modnorm.services.aggregator.jobs.reporting import (
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.dialects import database_time
 from modnorm.services.aggregator.storage.lookups import lock_experiment, lock_job
-from modnorm.services.aggregator.storage.states import TERMINAL, FailureKind, JobState
-from modnorm.services.aggregator.storage.tables import Event, Experiment, Job
+from modnorm.services.aggregator.storage.tables import (
+    TERMINAL,
+    Event,
+    Experiment,
+    FailureKind,
+    Job,
+    JobState,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,17 @@ from sqlmodel import Session, col, exists, select
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import StaleLeaseError
 from modnorm.search.stopping import Threshold
-from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
+from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
 from modnorm.services.aggregator.storage.codec import pack_rows
 from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
-from modnorm.services.aggregator.storage.states import ExperimentState, JobState, Split
-from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
+from modnorm.services.aggregator.storage.tables import (
+    Candidate,
+    Experiment,
+    ExperimentState,
+    Job,
+    JobState,
+    Split,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.ranking import mean_reward
 from modnorm.search.stopping import Interval, score_interval
 from modnorm.search.voting import Answer
-from modnorm.services.aggregator.experiments.early_stop import EarlyStopCache
+from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
     PhaseProgress,
@@ -32,13 +32,15 @@ from modnorm.services.aggregator.storage.lookups import (
     load_text,
     unknown_job,
 )
-from modnorm.services.aggregator.storage.states import ArtifactKind, JobState, Split
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
+    ArtifactKind,
     Candidate,
     Event,
     Experiment,
     Job,
+    JobState,
+    Split,
 )
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.tasks import Row, Task, stated_bounds, task_errors

@@ -1,7 +1,6 @@
 """The differences between SQLite and Postgres: connections, locks, conflicts, statistics."""
 
 import logging
-import math
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -27,8 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, InvalidatePoolError, SQLAlchemyError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlmodel import Session, SQLModel, select
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
@@ -82,9 +80,6 @@ _CONNECTION: Mapping[str, int] = MappingProxyType(
 """Options of Postgres: a vanished host is given up after 30 seconds. The last option is in
 milliseconds."""
 _SESSION_CHECKS = 5
-_MAX_IDLE_SECONDS = 1.0
-"""A connection that was idle for longer is tested before its next use."""
-_IDLE_SINCE = "idle since"
 _MIGRATION_LOCK = 0x6D6F646E6F726D
 """Key of the advisory lock that lets one aggregator migrate at a time ("modnorm")."""
 _WRITES = "modnorm_write"
@@ -214,32 +209,11 @@ def open_engine(url: URL, idle_seconds: float) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     # Last in, first out: the last used connection has prepared the frequent statements.
-    engine = create_engine(url, pool_use_lifo=True, connect_args=dict(_CONNECTION))
+    engine = create_engine(
+        url, pool_use_lifo=True, pool_pre_ping=True, connect_args=dict(_CONNECTION)
+    )
     event.listen(engine, "connect", partial(_prepare_postgres, _session_settings(idle_seconds)))
-    event.listen(engine, "checkin", _mark_idle)
-    event.listen(engine, "checkout", _check_idle_connection)
     return engine
-
-
-def _mark_idle(_connection: "PostgresConnection | None", record: ConnectionPoolEntry) -> None:
-    record.info[_IDLE_SINCE] = time.monotonic()
-
-
-def _check_idle_connection(
-    connection: "PostgresConnection", record: ConnectionPoolEntry, _borrowed: object
-) -> None:
-    """Test a connection that was idle; if Postgres closed it, replace it and all older ones.
-
-    Busy connections are not tested, which saves a round trip per transaction. After a restart of
-    Postgres they fail with an error.
-    """
-    if time.monotonic() - record.info.get(_IDLE_SINCE, math.inf) < _MAX_IDLE_SECONDS:
-        return
-    try:
-        connection.execute("SELECT 1")
-        connection.commit()
-    except connection.Error as error:
-        raise InvalidatePoolError from error
 
 
 def _session_settings(idle_seconds: float) -> Mapping[str, float]:
@@ -282,16 +256,16 @@ def _prepare_sqlite(connection: SqliteConnection, _record: object) -> None:
 def _use_wal(connection: SqliteConnection) -> None:
     """Switch a new file to write-ahead logging; SQLite does not wait for others that do so too."""
     retrying = Retrying(
-        retry=retry_if_exception(_is_busy),
+        retry=retry_if_exception(
+            lambda error: (
+                isinstance(error, OperationalError) and error.sqlite_errorcode == SQLITE_BUSY
+            )
+        ),
         wait=wait_random(0, 0.1),
         stop=stop_after_delay(_BUSY_SECONDS),
         reraise=True,
     )
     retrying(connection.execute, "PRAGMA journal_mode = WAL")
-
-
-def _is_busy(error: BaseException) -> bool:
-    return isinstance(error, OperationalError) and error.sqlite_errorcode == SQLITE_BUSY
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -12,8 +12,13 @@ from sqlmodel import Session, col
 from modnorm.errors import NotFoundError
 from modnorm.services.aggregator.storage.codec import pack_text, unpack_text
 from modnorm.services.aggregator.storage.dialects import insert_if_absent
-from modnorm.services.aggregator.storage.states import ArtifactKind
-from modnorm.services.aggregator.storage.tables import Artifact, Candidate, Experiment, Job
+from modnorm.services.aggregator.storage.tables import (
+    Artifact,
+    ArtifactKind,
+    Candidate,
+    Experiment,
+    Job,
+)
 from modnorm.tasks import Row
 
 

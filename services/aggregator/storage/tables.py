@@ -1,10 +1,12 @@
-"""The tables. Times are in seconds since the epoch; `storage.codec` packs the blobs."""
+"""The tables, and the enumerations in them.
+
+Times are in seconds since the epoch; `storage.codec` packs the blobs.
+"""
 
 import json
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import ClassVar
 
 from sqlalchemy import (
     BigInteger,
@@ -14,18 +16,13 @@ from sqlalchemy import (
     LargeBinary,
     UniqueConstraint,
 )
+from sqlalchemy import Enum as SqlEnum
 from sqlalchemy import Text as SqlText
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.services.aggregator.storage.states import (
-    ArtifactKind,
-    ExperimentState,
-    JobState,
-    Split,
-)
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT
@@ -45,25 +42,83 @@ class Text(TypeDecorator[str]):
         return value if value is None else value.replace("\0", "\ufffd")
 
 
-class EnumText(TypeDecorator[StrEnum]):
-    """A member of an enumeration, stored as text."""
+class ExperimentState(StrEnum):
+    """State of an experiment; the last three are final."""
 
-    impl = SqlText
-    cache_ok = True
-    kind: ClassVar[type[StrEnum]]
-
-    def process_bind_param(self, value: StrEnum | None, _dialect: Dialect) -> str | None:
-        """Return the plain text."""
-        return value if value is None else str(value)
-
-    def process_result_value(self, value: str | None, _dialect: Dialect) -> StrEnum | None:
-        """Return the member."""
-        return value if value is None else self.kind(value)
+    PENDING = "PENDING"
+    CALIBRATING = "CALIBRATING"
+    SAMPLING = "SAMPLING"
+    SELECTING = "SELECTING"
+    VOTING = "VOTING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
 
 
-def enum_text(kind: type[StrEnum]) -> type[EnumText]:
-    """Return the type of a column that holds members of an enumeration."""
-    return type(f"{kind.__name__}Text", (EnumText,), {"kind": kind, "cache_ok": True})
+TERMINAL = frozenset(
+    {ExperimentState.SUCCEEDED, ExperimentState.FAILED, ExperimentState.CANCELLED}
+)
+IN_SETUP = frozenset(
+    {ExperimentState.PENDING, ExperimentState.CALIBRATING, ExperimentState.SAMPLING}
+)
+"""States before the selection, which the conductor ends. Reports end the other states."""
+
+
+class JobState(StrEnum):
+    """State of a job."""
+
+    PENDING = "pending"
+    LEASED = "leased"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+OPEN = frozenset({JobState.PENDING, JobState.LEASED})
+"""States of jobs that have not ended."""
+
+
+class Split(StrEnum):
+    """The set of rows that a job answers."""
+
+    SELECTION = "selection"
+    HELDOUT = "heldout"
+    DEVELOPMENT = "development"
+    QUESTIONS = "questions"
+    """Questions without right answers."""
+
+
+class FailureKind(StrEnum):
+    """Cause of a failed attempt, as in `modnorm.v1.FailureKind`."""
+
+    INFRASTRUCTURE = "infrastructure"
+    CANDIDATE = "candidate"
+    FATAL = "fatal"
+    RELEASED = "released"
+
+
+class ArtifactKind(StrEnum):
+    """Content of a stored artifact."""
+
+    ROWS = "rows"
+    PROFILE = "profile"
+    SCALE_MAP = "scale_map"
+    GENERATOR = "generator"
+
+
+def state_index(updates: int) -> int:
+    """Return the candidate index of an iterative run's state, whose first state is the base."""
+    return BASE_INDEX - updates
+
+
+def _text(kind: type[StrEnum]) -> SqlEnum:
+    """Return the type of a column that holds members of an enumeration as text."""
+    return SqlEnum(
+        kind,
+        native_enum=False,
+        length=16,
+        values_callable=lambda members: [str(member) for member in members],
+    )
 
 
 class AnswerSheet(SQLModel, table=True):
@@ -116,12 +171,6 @@ class Vote(SQLModel, table=True):
     """Number of experts that skipped the row. The other counts exclude them."""
 
 
-_ExperimentStateText = enum_text(ExperimentState)
-_JobStateText = enum_text(JobState)
-_SplitText = enum_text(Split)
-_ArtifactKindText = enum_text(ArtifactKind)
-
-
 @lru_cache(maxsize=64)
 def parsed_spec(spec_json: str) -> ExperimentSpec:
     """Return the stored spec of a JSON text, cached since specs never change."""
@@ -134,7 +183,7 @@ class Artifact(SQLModel, table=True):
     __tablename__ = "artifacts"
 
     digest: str = Field(primary_key=True, sa_type=Text)
-    kind: ArtifactKind = Field(sa_type=_ArtifactKindText)
+    kind: ArtifactKind = Field(sa_type=_text(ArtifactKind))
     content: bytes = Field(sa_type=LargeBinary)
 
 
@@ -149,27 +198,27 @@ class Experiment(SQLModel, table=True):
         Index("ix_experiments_state", "state"),
     )
 
-    id: str = Field(primary_key=True, sa_type=Text)
+    # The store sets the request's columns, whose defaults no row has.
+    id: str = Field(default="", primary_key=True, sa_type=Text)
     tenant: str = Field(default=DEFAULT_TENANT, sa_type=Text)
-    request_id: str = Field(sa_type=Text)
+    request_id: str = Field(default="", sa_type=Text)
     """The client's request id; unique within a tenant."""
-    request_key: str = Field(sa_type=Text)
+    request_key: str = Field(default="", sa_type=Text)
     """Tenant and request id as one text."""
     spec_json: str = Field(sa_type=Text)
     spec_digest: str = Field(sa_type=Text)
-    state: ExperimentState = Field(default=ExperimentState.PENDING, sa_type=_ExperimentStateText)
+    state: ExperimentState = Field(default=ExperimentState.PENDING, sa_type=_text(ExperimentState))
     error: str = Field(default="", sa_type=Text)
     """Reason of its failure."""
     remedy: str = Field(default="", sa_type=Text)
     """How to fix the cause of the failure, if known."""
     waits_for: str = Field(default="", sa_type=Text)
     """Why it waits, for a service or a fit evaluator. The next event clears it."""
-    create_time: float
+    create_time: float = 0.0
     end_time: float | None = None
     model_digest: str = Field(sa_type=Text)
     scorer: str = Field(sa_type=Text)
     max_tokens: int
-    needs_profile: bool
     profile_digest: str | None = Field(default=None, sa_type=Text)
     scale_map_digest: str | None = Field(default=None, sa_type=Text)
     selection_digest: str = Field(sa_type=Text)
@@ -316,10 +365,10 @@ class Job(SQLModel, table=True):
     id: str = Field(primary_key=True, sa_type=Text)
     experiment_id: str = Field(sa_type=Text)
     candidate: int
-    split: Split = Field(sa_type=_SplitText)
+    split: Split = Field(sa_type=_text(Split))
     place: int = 0
     """Its place among the jobs of its batch: they are leased in this order."""
-    state: JobState = Field(default=JobState.PENDING, sa_type=_JobStateText)
+    state: JobState = Field(default=JobState.PENDING, sa_type=_text(JobState))
     attempts: int = 0
     """Number of ended attempts, without released ones."""
     token: int = Field(default=0, sa_type=BigInteger)
@@ -384,6 +433,6 @@ class Event(SQLModel, table=True):
     message: str = Field(sa_type=Text)
     waits_for: str = Field(default="", sa_type=Text)
     """Why the experiment waits after this event; empty if it does not."""
-    state: ExperimentState = Field(sa_type=_ExperimentStateText)
+    state: ExperimentState = Field(sa_type=_text(ExperimentState))
     progress: bytes = Field(sa_type=LargeBinary)
     """Serialised `modnorm.v1.Progress`."""

@@ -16,8 +16,16 @@ from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.messages import event_message
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.states import TERMINAL, ExperimentState, JobState, Split
-from modnorm.services.aggregator.storage.tables import Ensemble, Event, Experiment, Job
+from modnorm.services.aggregator.storage.tables import (
+    TERMINAL,
+    Ensemble,
+    Event,
+    Experiment,
+    ExperimentState,
+    Job,
+    JobState,
+    Split,
+)
 from modnorm.services.common.access import current_caller
 from modnorm.v1 import experiment_pb2
 from modnorm.web.queries import PAGE_LINES
@@ -48,23 +56,22 @@ def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
             )
         )
     }
-    tops = {
-        experiment_id: (metric, rows, correct)
-        for experiment_id, metric, rows, correct in session.exec(
-            select(Ensemble.experiment_id, Ensemble.metric, Ensemble.rows, Ensemble.correct)
-            .where(col(Ensemble.experiment_id).in_(ids))
-            .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
+    figures = dict.fromkeys(ids, Headline(None, None, None, None))
+    figures |= {each: Headline(metric, None, None, None) for each, (metric, _) in bases.items()}
+    ensembles = session.exec(
+        select(Ensemble)
+        .where(col(Ensemble.experiment_id).in_(ids))
+        .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
+    )
+    for top in ensembles:  # the last is the largest
+        base, right = bases.get(top.experiment_id, (None, 0))
+        figures[top.experiment_id] = Headline(
+            base,
+            accuracy_interval(base, top.rows, right),
+            top.metric,
+            accuracy_interval(top.metric, top.rows, top.correct),
         )
-    }
-    return {each: _headline(*bases.get(each, (None, 0)), tops.get(each)) for each in ids}
-
-
-def _headline(base: float | None, right: int, top: tuple[float, int, int] | None) -> Headline:
-    if top is None:
-        return Headline(base, None, None, None)
-    metric, rows, correct = top
-    base_interval = accuracy_interval(base, rows, right)
-    return Headline(base, base_interval, metric, accuracy_interval(metric, rows, correct))
+    return figures
 
 
 def last_events(session: Session, experiment_id: str, limit: int) -> Sequence[Event]:
@@ -164,9 +171,13 @@ class CatalogRun:
         messages = [event_message(event) for event in events]
         last = messages[-1]
         done, total = extent(last)
-        counts = last.progress
+        counts, unit = last.progress, "jobs"
+        if last.state == experiment_pb2.EXPERIMENT_STATE_CALIBRATING:
+            unit = "prompts"
+        elif last.state == experiment_pb2.EXPERIMENT_STATE_SELECTING and counts.updates_total:
+            unit = "updates"
         return Progress(
-            unit=_unit(last),
+            unit=unit,
             done=done,
             total=total,
             failed=counts.jobs_failed,
@@ -233,10 +244,3 @@ def remaining_seconds(
         return None
     rate = (done - before) / (end - start)
     return max(0.0, (total - done) / rate - (now - end))
-
-
-def _unit(event: experiment_pb2.WatchExperimentResponse) -> str:
-    if event.state == experiment_pb2.EXPERIMENT_STATE_CALIBRATING:
-        return "prompts"
-    is_update = event.state == experiment_pb2.EXPERIMENT_STATE_SELECTING
-    return "updates" if is_update and event.progress.updates_total else "jobs"

@@ -136,13 +136,7 @@ class PageServer:
 def _config(app: ASGIApp, settings: AggregatorSettings) -> uvicorn.Config:
     """Return the configuration of the server, with the certificate of the gRPC API."""
     read_pair(settings.tls_cert, settings.tls_key)
-    mutual = settings.tls_client_certificates
-    if mutual and (settings.tls_ca is None or settings.tls_cert is None):
-        raise InvalidInputError(
-            "client certificates cannot be checked",
-            field="MODNORM_TLS_CLIENT_CERTIFICATES",
-            remedy="set MODNORM_TLS_CA and MODNORM_TLS_CERT, or unset it",
-        )
+    mutual = settings.tls_client_certificates  # with all their files, as the gRPC server checks
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -18,7 +18,7 @@ from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
 from modnorm.services.aggregator.experiments.run_writing import candidate_row, stored_descriptor
 from modnorm.services.aggregator.server import Aggregator
-from modnorm.services.aggregator.storage.states import Split
+from modnorm.services.aggregator.storage.tables import Split
 from modnorm.services.calibrator.servicer import CalibrationServicer
 from modnorm.services.common.channels import open_service_channel
 from modnorm.services.common.settings import AggregatorSettings, ServiceSettings
@@ -152,7 +152,7 @@ class Lab:
         """The lineage of the reported state, or of the last state so far."""
         stores = self.aggregator._stores
         record = await asyncio.to_thread(stores.experiments.get, experiment_id)
-        reported = [state.digest for state in record.states if state.reported]
+        reported = [state.lineage for state in record.states if state.reported]
         return await asyncio.to_thread(stores.results.lineage, experiment_id, *reported)
 
     async def cancel(self, experiment_id):

@@ -8,7 +8,7 @@ from google.protobuf import json_format
 
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
-from modnorm.services.aggregator.storage.states import Split
+from modnorm.services.aggregator.storage.tables import Split
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.row_files import HubRows
@@ -72,11 +72,6 @@ async def check_reading(lab, experiment):
     assert candidates[1].selection_reward == mean_reward([one.reward for one in selected])
     check_environments(candidates, provenance)
     await check_counts(lab, experiment.id, candidates)
-    for ensemble in experiment.ensembles:
-        experts = [one for one in candidates if one.index in ensemble.experts]
-        assert ensemble.answers == 7 * len(experts)
-        assert ensemble.valid == sum(one.heldout_valid for one in experts)
-        assert ensemble.truncated == sum(one.heldout_truncated for one in experts)
     async with lab.raises(NotFoundError, "id"):
         await lab.get("nothing")
 

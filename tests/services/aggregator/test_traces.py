@@ -5,7 +5,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from modnorm.services.common.telemetry import Telemetry
+from modnorm.services.common.telemetry import instrumented
 
 
 @pytest.fixture
@@ -13,10 +13,8 @@ def exporter():
     """Collect all spans of a test in a list."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    telemetry = Telemetry(provider)
-    telemetry.start()
-    yield exporter
-    telemetry.stop()
+    with instrumented(provider):
+        yield exporter
 
 
 async def test_a_creation_and_its_call_of_the_sampler_are_one_trace(exporter, start_lab, spec):

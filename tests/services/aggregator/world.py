@@ -33,8 +33,14 @@ from modnorm.services.aggregator.storage.lookups import (
     find_experiment,
     is_candidate_of_job,
 )
-from modnorm.services.aggregator.storage.states import JobState, Split
-from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Job
+from modnorm.services.aggregator.storage.tables import (
+    ArtifactKind,
+    Candidate,
+    Experiment,
+    Job,
+    JobState,
+    Split,
+)
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
 
@@ -165,6 +171,7 @@ class World:
 
     def spec(self, **changes: object) -> ExperimentSpec:
         population = {"size": 4, "ensemble_sizes": [1, 3], **changes}
+        method = population.pop("method", "randopt")
         sections = ("name", "failures", "engine", "reuse")
         given = {name: population.pop(name) for name in sections if name in population}
         return parse_spec(
@@ -173,24 +180,26 @@ class World:
                 **given,
                 "model": "tiny",
                 "task": {"name": "gsm8k", "selection": "s.jsonl", "heldout": "h.jsonl"},
-                "method": {"name": "randopt", "sigma": 0.1},
+                "method": {"name": method, "radius": 0.1},
                 "population": population,
             }
         )
 
-    def admission(self, spec: ExperimentSpec, *, needs_profile: bool = False) -> Admission:
-        return Admission(
-            spec=spec,
+    def admission(self, spec: ExperimentSpec) -> Admission:
+        selection, heldout = rows_text(6), rows_text(9)
+        experiment = Experiment(
+            spec_json=spec.model_dump_json(),
+            spec_digest=spec.digest,
             model_digest="m" * 64,
             scorer=TASK.scorer,
             max_tokens=8,
-            selection=rows_text(6),
+            selection_digest=selection.digest,
             selection_rows=6,
-            heldout=rows_text(9),
+            heldout_digest=heldout.digest,
             heldout_rows=9,
-            needs_profile=needs_profile,
-            profile=None,
         )
+        texts = [(ArtifactKind.ROWS, text) for text in (selection, heldout)]
+        return Admission(experiment, texts)
 
     def create(self, request_id: str = "request", **changes: object) -> str:
         """Store a pending experiment."""

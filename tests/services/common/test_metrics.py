@@ -100,17 +100,6 @@ async def test_calls_are_counted_by_method_and_code_and_timed():
     assert count(registry, "modnorm_grpc_call_seconds_count", **labels) == 3
 
 
-async def test_an_abandoned_call_counts_as_cancelled():
-    registry = CollectorRegistry()
-    async with running(registry) as (experiments, _, _):
-        request = experiment_pb2.GetExperimentRequest(id="hang")
-        call = experiments.GetExperiment(request)
-        await until(lambda: Experiments.hanging)
-        call.cancel()
-        await until(lambda: calls(registry, "GetExperiment", "CANCELLED"))
-    assert calls(registry, "GetExperiment", "CANCELLED") == 1
-
-
 async def test_undecodable_requests_are_counted_as_invalid():
     registry = CollectorRegistry()
     async with running(registry) as (_, _, channel):

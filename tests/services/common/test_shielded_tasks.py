@@ -68,17 +68,6 @@ async def test_a_result_is_undelivered_if_its_caller_leaves_at_the_end():
     assert undelivered == ["result"]
 
 
-@pytest.mark.parametrize(("error", "logged"), [(NotFoundError("gone"), 0), (ArithmeticError(), 1)])
-async def test_only_errors_that_reach_no_caller_are_logged(caplog, error, logged):
-    tasks, work = ShieldedTasks(), Work(error)
-    await left(tasks, work, lambda _: pytest.fail("there is no result"))
-    work.end.set()
-    await tasks.settle()
-    tasks.start(work())
-    await tasks.settle()
-    assert len(caplog.records) == 2 * logged
-
-
 async def test_follow_up_work_is_waited_for_too():
     tasks, work, after = ShieldedTasks(), Work(), Work()
     await left(tasks, work, lambda _: tasks.start(after()))

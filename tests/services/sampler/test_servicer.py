@@ -70,24 +70,6 @@ def test_a_model_is_described(call, checkpoint):
     )
 
 
-def test_a_second_inspection_loads_no_tokenizer(serve, monkeypatch):
-    loaded = []
-
-    def load(checkpoint):
-        loaded.append(checkpoint.name)
-        return PromptEncoder(checkpoint)
-
-    async def scenario():
-        async with serve() as stub:
-            for text in ("Hello", "Goodbye"):
-                request = pb.InspectModelRequest(model=MODEL, prompts=[prompt(text)])
-                await stub.InspectModel(request, timeout=HANG_SECONDS)
-
-    monkeypatch.setattr(servicer, "PromptEncoder", load)
-    asyncio.run(scenario())
-    assert loaded == ["tiny-thicket"]
-
-
 def test_a_prompt_that_does_not_fit_is_named(refusal):
     request = pb.InspectModelRequest(
         model=MODEL, prompts=[prompt("Hello"), prompt("12 " * 1500)], max_tokens=64

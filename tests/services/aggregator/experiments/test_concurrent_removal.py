@@ -4,8 +4,7 @@ import threading
 
 from sqlmodel import select
 
-from modnorm.services.aggregator.storage.states import Split
-from modnorm.services.aggregator.storage.tables import Job
+from modnorm.services.aggregator.storage.tables import Job, Split
 from tests.services.aggregator.experiments.removing import DAY, remove, rows
 from verification.labs.waiting import HANG_SECONDS
 

@@ -11,7 +11,7 @@ from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.search.voting import Answer
 from modnorm.services.aggregator.jobs.leases import Claim
 from modnorm.services.aggregator.jobs.reporting import Report
-from modnorm.services.aggregator.storage.states import FailureKind, JobState, Split
+from modnorm.services.aggregator.storage.tables import FailureKind, JobState, Split
 from modnorm.tasks import RewardBounds
 from tests.faults import error_at
 
@@ -200,15 +200,6 @@ def test_a_candidate_that_can_still_be_an_expert_is_not_stopped(world):
         with error_at("stopped", "and be an expert"):
             world.stores.jobs.report(stopped(world.report_of(claim), 0))
     assert world.stores.experiments.get(created).experiment.candidates_stopped == 0
-
-
-@pytest.mark.parametrize("rows", [(0, 0), (1, 0), (0, 6)])
-def test_the_rows_of_a_stopped_candidate_are_some_of_all_in_order(world, rows):
-    _, claim = scored_to_the_bar(world)
-    report = world.report_of(claim)
-    answers = [replace(report.answers[0], row=row) for row in rows]
-    with pytest.raises(InvalidInputError, match="each once and in order"):
-        world.stores.jobs.report(replace(report, answers=answers, stopped=True))
 
 
 def test_full_statistics_skip_nothing(world):

@@ -12,11 +12,7 @@ from modnorm.errors import (
     UnavailableError,
 )
 from modnorm.services.aggregator.experiments import experiment_setup
-from modnorm.services.aggregator.experiments.experiment_setup import (
-    BREAKDOWN_RETRIES,
-    Conductor,
-    SetupSteps,
-)
+from modnorm.services.aggregator.experiments.experiment_setup import BREAKDOWN_RETRIES, Conductor
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 
 
@@ -106,29 +102,3 @@ def test_a_failure_that_cannot_be_stored_is_logged(caplog, failing, message, met
         complaints = lead(journey)
     assert complaints == []
     assert caplog.messages[-1] == message
-
-
-async def test_an_experiment_woken_during_a_step_takes_another():
-    """The step may have read the database before the change that it is woken for."""
-    steps, read, changed = [], asyncio.Event(), asyncio.Event()
-
-    async def step(experiment_id):
-        steps.append(experiment_id)
-        read.set()
-        await changed.wait()
-        return False
-
-    journey = create_autospec(SetupSteps, instance=True)
-    journey.step.side_effect = step
-    conductor = Conductor(create_autospec(ExperimentStore), journey, retry_seconds=0.001)
-    conductor.drive("e")
-    (task,) = conductor._driven.values()
-    await read.wait()
-    conductor.drive("e")
-    changed.set()
-    await task
-    assert steps == ["e", "e"]
-    conductor.drive("e")  # the task has ended, and its callback has not run
-    (task,) = conductor._driven.values()
-    await asyncio.wait_for(task, 5)
-    assert steps == ["e", "e", "e"]

@@ -7,7 +7,7 @@ import pytest
 from modnorm.errors import ConflictError, NotFoundError
 from modnorm.services.aggregator.experiments.experiment_store import experiment_id_of
 from modnorm.services.aggregator.storage.lookups import StoredText
-from modnorm.services.aggregator.storage.states import ArtifactKind, ExperimentState
+from modnorm.services.aggregator.storage.tables import ArtifactKind, ExperimentState
 from tests.faults import error_at
 
 
@@ -23,9 +23,9 @@ def test_a_request_id_belongs_to_one_spec(world):
     with error_at("request_id", kind=ConflictError):
         world.create("a", seed=2)
     with pytest.raises(ConflictError):
-        world.stores.experiments.find("a", world.spec(seed=2))
-    assert world.stores.experiments.find("a", world.spec(seed=1)) is not None
-    assert world.stores.experiments.find("b", world.spec()) is None
+        world.stores.experiments.find("a", world.spec(seed=2).digest)
+    assert world.stores.experiments.find("a", world.spec(seed=1).digest) is not None
+    assert world.stores.experiments.find("b", world.spec().digest) is None
 
 
 def test_concurrent_creations_store_one_experiment(world):
@@ -47,7 +47,7 @@ def test_concurrent_creations_store_one_experiment(world):
 
 
 def test_an_experiment_without_a_profile_is_calibrated_first(world):
-    admission = world.admission(world.spec(), needs_profile=True)
+    admission = world.admission(world.spec(method="modular_norm"))
     experiments = world.stores.experiments
     created = experiments.create("a", admission).experiment.id
     experiments.leave_pending(created, 4)
@@ -135,13 +135,7 @@ def test_events_are_numbered_and_end_with_the_experiment(world):
 
 def test_experiments_with_swapped_rows_do_not_deadlock(world):
     admission = world.admission(world.spec())
-    crossed = dataclasses.replace(
-        admission,
-        selection=admission.heldout,
-        selection_rows=admission.heldout_rows,
-        heldout=admission.selection,
-        heldout_rows=admission.selection_rows,
-    )
+    crossed = dataclasses.replace(admission, texts=admission.texts[::-1])
     start = threading.Barrier(6)
 
     def create(index):

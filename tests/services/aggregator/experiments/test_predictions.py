@@ -8,10 +8,10 @@ from sqlalchemy import text
 
 from modnorm.errors import ConflictError, NotFoundError, PreconditionError
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, read_predictions
-from modnorm.services.aggregator.experiments.predictions import Questions
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.remove_old import remove_ended
-from modnorm.services.aggregator.storage.states import FailureKind, Split
+from modnorm.services.aggregator.storage.tables import FailureKind, Split
+from modnorm.v1.experiment_pb2 import Questions
 from tests.faults import error_at
 from tests.services.aggregator.world import World, synthetic_answers
 
@@ -39,9 +39,14 @@ def ask(world, run_id):
     """Store an experiment that asks questions; return its id and its pending jobs."""
 
     def make(request="asked", rows=ROWS, *, ask_all=False, population=None, size=None, of=run_id):
-        questions = [(f"row {row}", {"question": f"Say {row}."}) for row in range(rows)]
+        asked = Questions(
+            of=of,
+            population=population,
+            ensemble_size=size,
+            rows=[json.dumps({"question": f"Say {row}."}) for row in range(rows)],
+            ask_all=ask_all,
+        )
         experiments = world.stores.experiments
-        asked = Questions(of, population, size, questions, ask_all)
         record = experiments.create(request, experiments.admit_questions(asked))
         created = record.experiment.id
         return SimpleNamespace(experiment_id=created, pending=world.pending(created))
@@ -98,13 +103,7 @@ def answer_in_order(world, change):
 
 
 @pytest.mark.parametrize("ask_all", [False, True])
-@pytest.mark.parametrize("block", [4, 512])
-def test_the_experts_answer_in_any_order(
-    world, run_id, ask, predictions, ask_all, block, monkeypatch
-):
-    from modnorm.services.aggregator.experiments import run_writing  # noqa: PLC0415
-
-    monkeypatch.setattr(run_writing, "_BLOCK", block)
+def test_the_experts_answer_in_any_order(world, run_id, ask, predictions, ask_all):
     before = contents(world)
     change = ask(ask_all=ask_all)
     claims = [world.claim(job_id) for job_id in change.pending]
@@ -174,7 +173,7 @@ def test_what_cannot_be_asked_is_refused(world, run_id, ask):
     live = world.select("live", size=5)
     with pytest.raises(PreconditionError, match="the experiment is selecting"):
         ask(of=live)
-    wrong = Questions(run_id, None, None, [("row 0", {"target": 1})], False)
+    wrong = Questions(of=run_id, rows=['{"target": 1}'])
     with error_at("questions", "row 0, column 'question'"):
         world.stores.experiments.admit_questions(wrong)
     ask()
@@ -184,8 +183,8 @@ def test_what_cannot_be_asked_is_refused(world, run_id, ask):
 
 def test_a_run_that_is_removed_meanwhile_is_not_asked(world, run_id):
     experiments = world.stores.experiments
-    rows = [("row 0", {"question": "Say 0."})]
-    admission = experiments.admit_questions(Questions(run_id, None, None, rows, False))
+    asked = Questions(of=run_id, rows=['{"question": "Say 0."}'])
+    admission = experiments.admit_questions(asked)
     with world.database.write() as session:
         assert remove_ended(session, run_id, world.now + 1)
     with pytest.raises(NotFoundError):

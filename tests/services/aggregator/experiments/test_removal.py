@@ -6,8 +6,7 @@ import pytest
 from sqlmodel import col, select
 
 from modnorm.services.aggregator import remove_old
-from modnorm.services.aggregator.storage.states import ExperimentState
-from modnorm.services.aggregator.storage.tables import Artifact, Experiment
+from modnorm.services.aggregator.storage.tables import Artifact, Experiment, ExperimentState
 from tests.services.aggregator.experiments.removing import DAY, remove, rows
 
 pytestmark = pytest.mark.usefixtures("own_logging")

@@ -11,7 +11,7 @@ from modnorm.services.aggregator.remove_old import remove_experiment
 from modnorm.services.aggregator.storage import evaluation_cache
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.evaluation_cache import Evaluation, EvaluationCache
-from modnorm.services.aggregator.storage.states import FailureKind, JobState
+from modnorm.services.aggregator.storage.tables import ArtifactKind, FailureKind, JobState
 from modnorm.tasks import get_task
 from tests.services.aggregator import world as world_module
 from tests.services.aggregator.world import MAP, World, rows_text, scale_map
@@ -116,12 +116,21 @@ def test_an_experiment_may_end_when_it_begins(world, monkeypatch):
     assert len(record.ensembles) == 2
 
 
+FIVE, SEVEN = rows_text(5), rows_text(7)
+
+
 def admitted(world, monkeypatch, **changes):
-    """Change what later experiments are created with."""
-    admission = world.admission
-    monkeypatch.setattr(
-        world, "admission", lambda spec: dataclasses.replace(admission(spec), **changes)
-    )
+    """Change columns and rows that later experiments are created with."""
+    admission, texts = world.admission, changes.pop("texts", ())
+
+    def changed(spec):
+        found = admission(spec)
+        for name, value in changes.items():
+            setattr(found.experiment, name, value)
+        rows = [(ArtifactKind.ROWS, text) for text in texts]
+        return dataclasses.replace(found, texts=[*found.texts, *rows])
+
+    monkeypatch.setattr(world, "admission", changed)
 
 
 def pending(world, experiment_id):
@@ -153,8 +162,8 @@ def test_a_changed_spec_evaluates_what_is_new(world, changes, evaluated):
 @pytest.mark.parametrize(
     ("changes", "evaluated"),
     [
-        ({"heldout": rows_text(7), "heldout_rows": 7}, 0),
-        ({"selection": rows_text(5), "selection_rows": 5}, 5),
+        ({"heldout_digest": SEVEN.digest, "heldout_rows": 7, "texts": [SEVEN]}, 0),
+        ({"selection_digest": FIVE.digest, "selection_rows": 5, "texts": [FIVE]}, 5),
         ({"scorer": get_task("gsm8k", scorer="reference").scorer}, 5),
         ({"max_tokens": 9}, 5),
         ({"model_digest": "n" * 64}, 5),

@@ -9,7 +9,10 @@ from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import read_timings
 from modnorm.errors import NotFoundError, PreconditionError
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
-from modnorm.services.aggregator.storage.states import Split
+from modnorm.services.aggregator.experiments.run_writing import overlap
+from modnorm.services.aggregator.storage.tables import Split
+from modnorm.tasks import get_task
+from modnorm.tasks.columns import encode_rows
 from modnorm.v1 import experiment_pb2 as experiments
 from verification.labs.waiting import HANG_SECONDS
 
@@ -94,7 +97,7 @@ def test_an_experiment_without_results_has_no_directory(world, directories, end,
     assert raised.value.field == "run"
 
 
-async def test_files_are_served_by_name_and_range(start_lab, spec):
+async def test_files_are_served_by_name_and_offset(start_lab, spec):
     async with start_lab() as lab:
         created = await lab.create(spec())
         async with lab.working(lab.worker()):
@@ -113,8 +116,14 @@ async def test_files_are_served_by_name_and_range(start_lab, spec):
             assert len(content) == file.size
             assert hashlib.sha256(content).hexdigest() == file.digest
         whole = await read("results.json")
-        assert await read("results.json", offset=5, length=7) == whole[5:12]
         assert await read("results.json", offset=len(whole) - 3) == whole[-3:]
         for name in ("nothing", "../results.json", "", "rows"):
             async with lab.raises(NotFoundError, "name"):
                 await read(name)
+
+
+def test_shared_rows_are_those_with_equal_prompts_where_the_task_is_installed():
+    selection = encode_rows([{"question": "a", "answer": "1"}, {"question": "b", "answer": "1"}])
+    heldout = encode_rows([{"question": "a", "answer": "2"}, {"question": "b", "answer": "1"}])
+    assert overlap(get_task("gsm8k"), selection, heldout) == 2
+    assert overlap(None, selection, heldout) == 1

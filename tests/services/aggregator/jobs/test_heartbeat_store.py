@@ -6,7 +6,7 @@ import pytest
 
 from modnorm.services.aggregator.jobs.leases import Heartbeat, LeaseState
 from modnorm.services.aggregator.jobs.reporting import Reporting
-from modnorm.services.aggregator.storage.states import FailureKind
+from modnorm.services.aggregator.storage.tables import FailureKind
 from verification.labs.waiting import HANG_SECONDS
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE

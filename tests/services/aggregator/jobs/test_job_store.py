@@ -11,8 +11,7 @@ from modnorm.search.ranking import select_experts
 from modnorm.search.voting import RowVote, count_votes, plurality
 from modnorm.services.aggregator.experiments import phases
 from modnorm.services.aggregator.storage.lookups import lock_experiment
-from modnorm.services.aggregator.storage.states import FailureKind, JobState, Split
-from modnorm.services.aggregator.storage.tables import Job
+from modnorm.services.aggregator.storage.tables import FailureKind, Job, JobState, Split
 from tests.faults import error_at
 from verification.labs.waiting import HANG_SECONDS
 

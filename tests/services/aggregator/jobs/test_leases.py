@@ -15,8 +15,14 @@ from hypothesis.stateful import (
 from sqlmodel import select
 
 from modnorm.errors import StaleLeaseError
-from modnorm.services.aggregator.storage.states import TERMINAL, FailureKind, JobState, Split
-from modnorm.services.aggregator.storage.tables import AnswerSheet, Job
+from modnorm.services.aggregator.storage.tables import (
+    TERMINAL,
+    AnswerSheet,
+    FailureKind,
+    Job,
+    JobState,
+    Split,
+)
 
 ATTEMPTS = 3
 LARGEST = 2

@@ -6,7 +6,7 @@ import pytest
 
 from modnorm.services.aggregator.jobs import job_store
 from modnorm.services.aggregator.jobs.job_store import UNFIT_SECONDS
-from modnorm.services.aggregator.storage.states import FailureKind
+from modnorm.services.aggregator.storage.tables import FailureKind
 from modnorm.v1 import evaluation_pb2
 
 LACKS = "this worker does not have sums; install the package"

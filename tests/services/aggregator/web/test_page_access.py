@@ -65,13 +65,6 @@ def test_a_token_without_a_reading_role_is_refused(get, tokens, role):
     assert "read" in answer.text
 
 
-@pytest.mark.parametrize("token", ["", "x", "modnorm_read_" + "A" * 43, "<script>", "\x00", "a:b"])
-def test_a_wrong_token_is_refused(get, token):
-    answer = get(auth=("", token))
-    assert answer.status_code == 401
-    assert "<script>" not in answer.text
-
-
 @pytest.mark.parametrize("header", ["Basic", "Basic !", "Basic /w==", "Digest x", "Bearer"])
 def test_malformed_credentials_are_refused(get, header):
     assert get(headers={"Authorization": header}).status_code == 401
@@ -86,7 +79,3 @@ def test_a_revoked_token_is_refused(tokens):
     assert gate._tokens is not None
     gate._tokens._checked = 0.0
     assert answered(app, auth=("", texts[Role.READ])).status_code == 401
-
-
-def test_where_no_token_is_needed_everybody_is_admitted():
-    assert answered(PageAccess(page, TokenGate(ServiceSettings()))).status_code == 200

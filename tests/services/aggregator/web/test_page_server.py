@@ -1,5 +1,6 @@
 """The page of an aggregator: its port, and who may reach it."""
 
+import json
 import ssl
 import subprocess
 from pathlib import Path
@@ -8,11 +9,11 @@ import httpx
 import pytest
 
 from modnorm.errors import PreconditionError, UnavailableError
-from modnorm.services.aggregator.experiments.predictions import Questions
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.web.lab_catalog import LabCatalog
 from modnorm.services.aggregator.web.page_server import PageServer
 from modnorm.services.common.settings import AggregatorSettings
+from modnorm.v1.experiment_pb2 import Questions
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from tests.faults import error_at
 
@@ -51,8 +52,8 @@ def test_it_serves_the_experiments_on_loopback(serve, world):
 def test_it_serves_an_experiment_that_only_votes(serve, world):
     run, experiments = world.select(), world.stores.experiments
     world.work(run)
-    rows = [(f"row {row}", {"question": f"Say {row}."}) for row in range(9)]
-    asked = experiments.admit_questions(Questions(run, None, None, rows, False))
+    rows = [json.dumps({"question": f"Say {row}."}) for row in range(9)]
+    asked = experiments.admit_questions(Questions(of=run, rows=rows))
     made = experiments.create("asked", asked).experiment.id
     url = serve(page_address="127.0.0.1:0")
     assert "experts answer 9 questions" in httpx.get(f"{url}/runs/{made}").text
