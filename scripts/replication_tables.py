@@ -2,11 +2,13 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, product
 from pathlib import Path
+from textwrap import fill
 from typing import cast
 
 import numpy as np
@@ -35,6 +37,7 @@ BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 _ORDERS = 10
 """Random orders of the selection rows, of which selections by fewer rows are means."""
 _HEADINGS = ("claim", "case", "seeds", "paper", "ours", "95 % interval", "exact p", "holds")
+_SEEDS = _HEADINGS.index("seeds")
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,14 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
             if any(each.by_seed for each in table.figures)
         ] or ["No cell.\n"]
         parts += _analyses(suite, out / "figures" / suite.loaded.suite.name)
+    rows = list(_claim_rows(known))
     parts += ["## Beyond the paper\n", *_beyond(pool)]
+    parts += ["## Claims\n", _markdown(_HEADINGS, rows)]
     write_file(out / "tables.md", "\n".join(parts).encode())
-    claims = "\n".join([_markdown(_HEADINGS, _claim_rows(known)), "", *_open_cells(known)])
+    measured = [row for row in rows if row[_SEEDS] != "0"]
+    claims = "\n".join(
+        [_markdown(_HEADINGS, measured), "", _open_claims(rows), "", *_open_cells(known)]
+    )
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     write_file(page, f"{before}{BEGIN}\n\n{claims}\n\n{END}{after}".encode())
@@ -263,6 +271,13 @@ def _value_rows(
             "",
             f"above {least:g} in {above} of {len(values)} seeds" if values else "open",
         )
+
+
+def _open_claims(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return the claims that have cases without a seed, with the number of these cases."""
+    cases = Counter(row[0] for row in rows if row[_SEEDS] == "0")
+    listed = ", ".join(f"{claim} ({count})" for claim, count in cases.items())
+    return fill(f"Cases without a cell: {listed}.", 120, break_on_hyphens=False)
 
 
 def _open_cells(known: Sequence[KnownSuite]) -> Iterator[str]:

@@ -58,6 +58,21 @@ def test_errors_of_the_aggregator_stop_no_job(
     assert aggregator.heartbeats
 
 
+def test_a_defect_costs_no_lease(
+    client, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, defects = client.heartbeat, iter([ArithmeticError, KeyError])
+
+    def odd(calls: Sequence[messages.LeaseProgress]) -> object:
+        for defect in defects:
+            raise defect
+        return send(calls)
+
+    monkeypatch.setattr(client, "heartbeat", odd)
+    with CandidateLease(Heartbeats(client, 0.02), job(), shutdown):
+        until(lambda: aggregator.heartbeats)
+
+
 def test_a_lease_without_progress_is_not_extended(client, shutdown, aggregator) -> None:
     heartbeats = Heartbeats(client, 0.03)
     with CandidateLease(heartbeats, job(), shutdown, silence_seconds=0.1):
