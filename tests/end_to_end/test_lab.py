@@ -3,7 +3,6 @@
 import json
 import signal
 from contextlib import ExitStack
-from functools import partial
 
 import psycopg
 import pytest
@@ -97,9 +96,6 @@ class Jobs:
         query = f"SELECT {columns} FROM jobs WHERE experiment_id = %s AND {condition}"
         return self.connection.execute(query, (self.experiment_id,)).fetchall()
 
-    def leased_by(self, worker):
-        return bool(self.rows("id", f"state = 'leased' AND worker = '{worker}'"))
-
 
 def test_a_drained_evaluator_finishes_or_hands_back(lab, client, write_spec, database_url):
     """One evaluator gets one signal and has time to finish; the other gets two signals."""
@@ -123,7 +119,7 @@ def test_a_drained_evaluator_finishes_or_hands_back(lab, client, write_spec, dat
         jobs = Jobs(connection, experiment_id)
         wait_until(lambda: jobs.rows("id"), "the selection")
         for name, worker in workers.items():
-            wait_until(partial(jobs.leased_by, name), f"{name} at work")
+            wait_until(lambda log=name: "loading a model" in lab.events(log), f"{name} at work")
             worker.send_signal(signal.SIGTERM)
         wait_until(lambda: "stopping" in lab.events("hurried"), "the stop is heard")
         assert "released" not in lab.events("hurried")

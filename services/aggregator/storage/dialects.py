@@ -47,9 +47,11 @@ def insert_rows(
     session: Session, table: type[SQLModel], rows: Iterable[Mapping[str, object]]
 ) -> None:
     """Store any number of rows of one table in bounded memory."""
+    # The insert of a mapped class would make each mapping an object's state first.
+    statement = insert(SQLModel.metadata.tables[str(table.__tablename__)])
     stored, remaining = 0, iter(rows)
     while batch := list(islice(remaining, _ROWS_AT_A_TIME)):
-        session.execute(insert(table), batch)
+        session.execute(statement, batch)
         stored += len(batch)
     if stored >= _ROWS_AT_A_TIME:
         session.info.setdefault(_GROWN, set()).add(table.__tablename__)
