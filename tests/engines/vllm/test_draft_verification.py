@@ -1,10 +1,14 @@
-"""The launch of vLLM's kernel that verifies drafts, without vLLM."""
+"""The launch of vLLM's kernel that verifies drafts, with a stand-in for the kernel."""
 
 import sys
 from collections.abc import Callable
 from types import ModuleType
 
 import pytest
+
+pytest.importorskip(
+    "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
+)
 
 from modnorm.engines.vllm.internals import drafting
 from modnorm.engines.vllm.internals.drafting import DRAFT_VERIFICATION, verify_in_one_warp
