@@ -55,7 +55,8 @@ def test_settings_of_a_run_are_those_of_its_tables(modnorm_json, tmp_path):
     spec = by_id[cell.name].spec.model_dump(mode="json")
     results = small_results(spec, population=100, ensemble_size=25, metric=0.25)
     (cell / "results.json").write_text(json.dumps(results))
-    (cell / "timings.json").write_text("{}")
+    timings = {"scope": {"search": 1.0, "end_to_end": 2.0, "workers": 1}}
+    (cell / "timings.json").write_text(json.dumps(timings))
     (table,) = modnorm_json("suite", "table", PAPER, "--out", tmp_path)
     found = {row["labels"][0]: row["figures"][0] for row in table["rows"]}
     assert found["Frobenius norm"]["by_seed"] == {"42": 25.0}
