@@ -3,6 +3,7 @@
 import json
 import signal
 from contextlib import ExitStack
+from functools import partial
 
 import psycopg
 import pytest
@@ -109,6 +110,10 @@ def test_a_drained_evaluator_finishes_or_hands_back(lab, client, write_spec, dat
         },
         method={"name": "randopt", "radius": 0.005},
     )
+
+    def has_begun(name):
+        return "loading a model" in lab.events(name)
+
     with ExitStack() as stack:
         workers = {
             name: stack.enter_context(lab.evaluator(name, MODNORM_STOP_GRACE="600"))
@@ -119,7 +124,7 @@ def test_a_drained_evaluator_finishes_or_hands_back(lab, client, write_spec, dat
         jobs = Jobs(connection, experiment_id)
         wait_until(lambda: jobs.rows("id"), "the selection")
         for name, worker in workers.items():
-            wait_until(lambda log=name: "loading a model" in lab.events(log), f"{name} at work")
+            wait_until(partial(has_begun, name), f"{name} at work")
             worker.send_signal(signal.SIGTERM)
         wait_until(lambda: "stopping" in lab.events("hurried"), "the stop is heard")
         assert "released" not in lab.events("hurried")
