@@ -356,6 +356,7 @@ def start_lab(tmp_path):
                 bind_address="127.0.0.1:0",
                 database_url=database_url,
                 data_roots=(tmp_path,),
+                run_dir=tmp_path / "lab-runs",  # an aggregator removes what others wrote
                 stop_grace=0.5,
                 **{"broker_url": "memory://", "reap_seconds": 0.1, **targets, **changes},
             )
