@@ -193,7 +193,8 @@ class AggregatorSettings(DatabaseSettings, QueueSettings):
     """Settings of the aggregator."""
 
     run_dir: GivenPath | None = None
-    """Directory of finished runs that clients fetch; by default `lab-runs` of `cache_dir`."""
+    """Directory of finished runs that clients fetch; by default `lab-runs` of `cache_dir`. Two labs
+    may not share one: an aggregator removes the runs that its database lacks."""
     split_folders: Roots = ()
     """Directories of named splits, besides `data` of the cache directory and the data roots."""
     migrate_on_start: bool = True
