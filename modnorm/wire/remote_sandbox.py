@@ -63,9 +63,10 @@ def _unicode(text: str) -> str:
 
 def outcome_from_proto(message: sandbox_pb2.ExecuteResponse) -> ProgramOutcome:
     """Decode an outcome."""
-    name = sandbox_pb2.Verdict.Name(message.verdict).removeprefix("VERDICT_")
+    names = {number: name for name, number in sandbox_pb2.Verdict.items()}
+    name = names.get(message.verdict, "").removeprefix("VERDICT_")
     if name not in Verdict.__members__:
-        raise EngineError(f"the sandbox service gave no verdict: {name}")
+        raise EngineError(f"the sandbox service gave no verdict: {message.verdict}")
     return from_message(ProgramOutcome, message, verdict=Verdict[name])
 
 

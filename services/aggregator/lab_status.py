@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import grpc.aio
 from celery import Celery
@@ -136,8 +136,6 @@ class Canaries:
             warnings |= {worker: text for worker, canary in canaries.items() if canary != usual}
         return warnings
 
-
-ResultT = TypeVar("ResultT")
 
 MAX_WORKERS = 1_000
 """Most workers that are stored and displayed."""

@@ -193,7 +193,7 @@ class AggregatorSettings(DatabaseSettings, QueueSettings):
     """Settings of the aggregator."""
 
     run_dir: GivenPath | None = None
-    """Directory of finished runs that clients fetch; by default `lab-runs` of `cache_dir`. Two labs
+    """Directory of finished runs that clients fetch; by default `lab-runs` of `cache_dir`. Labs
     may not share one: an aggregator removes the runs that its database lacks."""
     split_folders: Roots = ()
     """Directories of named splits, besides `data` of the cache directory and the data roots."""

@@ -42,7 +42,6 @@ from modnorm.wire.conversions import answer_from_proto, descriptor_from_proto
 LARGEST_BATCH = 256
 
 
-ItemT = TypeVar("ItemT")
 AskedT = TypeVar("AskedT")
 AnswerT = TypeVar("AnswerT")
 

@@ -55,6 +55,8 @@ _KEYS = {"experiment_id", "population", "ensemble_size"}
 """Columns of a vote that name its ensemble."""
 _SHEETS = 16
 """Answer sheets in memory at a time."""
+_BLOCK = 2_048
+"""Questions whose answers are in memory at once; each block reads every sheet again."""
 
 
 def write_directory(directory: Path, database: Database, record: ExperimentRecord) -> None:
@@ -95,19 +97,24 @@ def _write_votes(directory: Path, results: ResultStore, experiment: Experiment) 
 
 
 def _predictions(results: ResultStore, experiment: Experiment) -> Iterator[Prediction]:
-    """Yield the predictions in the order of the questions."""
-    population = experiment.spec.population
-    votes = RankedVotes(
-        experiment.ranking, experiment.heldout_rows, ask_all=population.statistics == "full"
-    )
-    predictions: list[Prediction] = []
-    for expert in experiment.ranking:
-        answers = {
-            each.row: ExpertAnswer(expert, each.vote, each.completion, each.tokens, each.truncated)
-            for each in results.answers(experiment.id, expert, Split.QUESTIONS)
-        }
-        predictions += votes.add(answers)
-    return iter(sorted(predictions, key=lambda each: each.row))
+    """Yield the predictions in the order of the questions, in bounded memory."""
+    ranking, count = experiment.ranking, experiment.heldout_rows
+    ask_all = experiment.spec.population.statistics == "full"
+    for start in range(0, count, _BLOCK):
+        block = range(start, min(start + _BLOCK, count))
+        votes = RankedVotes(ranking, len(block), ask_all=ask_all)
+        predictions: list[Prediction] = []
+        for expert in ranking:
+            answers = {
+                each.row - start: ExpertAnswer(
+                    expert, each.vote, each.completion, each.tokens, each.truncated
+                )
+                for each in results.answers(experiment.id, expert, Split.QUESTIONS)
+                if each.row in block
+            }
+            predictions += votes.add(answers)
+        for prediction in sorted(predictions, key=lambda each: each.row):
+            yield replace(prediction, row=start + prediction.row)
 
 
 def _rows(results: ResultStore, experiment: Experiment, split: Split) -> tuple[str, ...]:

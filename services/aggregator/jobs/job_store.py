@@ -73,10 +73,20 @@ class JobStore:
         self._checks = ReportChecks(self._early_stop)
         self.lease_seconds = lease_seconds
 
-    def claim_all(self, asked: Sequence[ClaimRequest]) -> Sequence[Claim | None]:
-        """Lease the next jobs to workers; None where there is none."""
-        with self._database.write() as session:
-            return lease_jobs(session, asked, self._deadline(session), self._early_stop)
+    def claim_all(self, asked: Sequence[ClaimRequest]) -> Sequence[Claim | Exception | None]:
+        """Lease the next jobs to workers; None where there is none.
+
+        If the shared transaction fails, each claim is tried alone.
+        """
+        try:
+            with self._database.write() as session:
+                return lease_jobs(session, asked, self._deadline(session), self._early_stop)
+        except UnavailableError as error:
+            return [error] * len(asked)
+        except Exception as error:  # noqa: BLE001 - every error is the answer to one claim
+            if len(asked) == 1:
+                return [error]
+            return [claim for one in asked for claim in self.claim_all([one])]
 
     def heartbeat(self, beats: Sequence[Heartbeat]) -> Sequence[LeaseState]:
         """Extend leases; return the state of each."""

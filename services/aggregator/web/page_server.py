@@ -149,7 +149,7 @@ def _config(app: ASGIApp, settings: AggregatorSettings) -> uvicorn.Config:
         timeout_graceful_shutdown=_STOP_SECONDS,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
-        ssl_ca_certs=str(settings.tls_ca) if mutual else None,
+        ssl_ca_certs=str(settings.tls_ca) if mutual and settings.tls_ca else None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if mutual else ssl.CERT_NONE,
     )
     try:

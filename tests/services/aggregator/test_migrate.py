@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 from contextlib import closing
 
 import pytest
 
 from modnorm.errors import PreconditionError
+from modnorm.services.aggregator.storage import database as database_module
 from modnorm.services.aggregator.storage.database import Database
 
 MIGRATE = "modnorm.services.aggregator.migrate"
@@ -60,13 +62,39 @@ LATER = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "9", "8", None, None
+revision, down_revision, branch_labels, depends_on = "10", "9", None, None
 
 
 def upgrade():
     column = sa.Column("remark", sa.Text(), nullable=False, server_default="none")
     op.add_column("experiments", column)
 """
+
+
+def test_rows_stay_when_a_later_version_migrates(world, tmp_path, monkeypatch):
+    created = world.create()
+    shutil.copytree(database_module._MIGRATIONS, tmp_path / "migrations")
+    (tmp_path / "migrations" / "versions" / "0010_remark.py").write_text(LATER)
+    monkeypatch.setattr(database_module, "_MIGRATIONS", tmp_path / "migrations")
+    with pytest.raises(PreconditionError, match="has schema 9, this version needs 10"):
+        world.database.check_schema()
+    world.database.migrate()
+    world.database.check_schema()
+    assert [one.id for one, _ in world.stores.experiments.page(10)] == [created]
+    with world.database.read() as session:
+        remarks = session.connection().exec_driver_sql("SELECT remark FROM experiments")
+        assert remarks.scalars().all() == ["none"]
+
+
+@pytest.mark.parametrize("revision", ["1", "8"])
+def test_earlier_schemas_are_refused(database_url, revision):
+    with closing(Database(database_url)) as database:
+        database.migrate()
+        with database.write() as session:
+            statement = f"UPDATE alembic_version SET version_num = '{revision}'"
+            session.connection().exec_driver_sql(statement)
+        with pytest.raises(PreconditionError, match=f"schema {revision}, which this version"):
+            database.migrate()
 
 
 def test_an_aggregator_that_does_not_migrate_refuses_an_empty_database(run, tmp_path):

@@ -106,6 +106,8 @@ class SingleCalls(JobStore):
         self, worker: str, model_digest: str = "", unfit: Collection[str] = ()
     ) -> Claim | None:
         (claim,) = self.claim_all([ClaimRequest(worker, model_digest, unfit)])
+        if isinstance(claim, Exception):
+            raise claim
         return claim
 
     def report(self, report: Report) -> Change:

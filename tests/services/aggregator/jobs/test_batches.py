@@ -137,6 +137,15 @@ def test_claims_at_once_are_claims_one_after_the_other(world, plain):
     assert at_once[2] is at_once[7] is None
 
 
+def test_a_claim_that_the_database_refuses_fails_alone(world):
+    world.select(size=2, ensemble_sizes=[1])
+    asked = [ClaimRequest("1"), ClaimRequest("\ud800"), ClaimRequest("2")]
+    outcomes = world.stores.jobs.claim_all(asked)
+    assert isinstance(outcomes[1], Exception)
+    assert [outcomes[place].job.worker for place in (0, 2)] == ["1", "2"]
+    assert outcomes[0].job.id != outcomes[2].job.id
+
+
 async def test_a_store_that_breaks_down_fails_its_batch_and_not_the_next(world):
     _, reports = claimed(world, 2)
     outcomes = iter([UnavailableError("the disk is full"), None])
