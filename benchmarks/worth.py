@@ -69,7 +69,7 @@ VARIANTS: Mapping[str, Variant] = {
     "early_stop": Variant(patches={"modnorm.services.evaluator.job_scoring.early_stop": _nothing}),
     "short_circuit": Variant(
         patches={
-            "modnorm.services.aggregator.experiments.early_stop.EarlyStopCache.skippable": (
+            "modnorm.services.aggregator.experiments.expert_selection.EarlyStopCache.skippable": (
                 lambda *_: ()
             )
         }
