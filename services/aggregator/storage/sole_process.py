@@ -1,6 +1,7 @@
 """The lock by which one aggregator uses a database as long as its process lives."""
 
 import logging
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,12 +35,40 @@ class SoleProcess:
         self._url = parse_url(url)
         self._engine = open_engine(self._url, WAIT_SECONDS)
         self._session: Connection | None = None
+        self._lock = threading.Lock()
+        self._released = False
         self._file = Path(f"{self._url.database}.lock")
         self._held = ExitStack()
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
 
     def take(self) -> None:
         """Take the lock."""
+        with self._lock:
+            self._take()
+
+    def keep(self) -> None:
+        """Take the lock again if its session has ended, for example with a restart of Postgres."""
+        with self._lock:
+            if self._is_sqlite or self._released:
+                return
+            try:
+                if self._session is not None:
+                    self._session.execute(text("SELECT 1"))
+                    return
+            except DBAPIError:
+                logger.warning("the session of the aggregator's lock has ended")
+                self._end_session()
+            self._take()
+
+    def release(self) -> None:
+        """Let another aggregator use the database; `keep` does not take it again."""
+        with self._lock:
+            self._released = True
+            self._end_session()
+            self._engine.dispose()
+            self._held.close()
+
+    def _take(self) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
         while not self._try():
             if time.monotonic() > deadline:
@@ -50,25 +79,6 @@ class SoleProcess:
                     remedy="stop it first: a database has one aggregator",
                 )
             time.sleep(_PAUSE_SECONDS)
-
-    def keep(self) -> None:
-        """Take the lock again if its session has ended, for example with a restart of Postgres."""
-        if self._is_sqlite:
-            return
-        try:
-            if self._session is not None:
-                self._session.execute(text("SELECT 1"))
-                return
-        except DBAPIError:
-            logger.warning("the session of the aggregator's lock has ended")
-            self._end_session()
-        self.take()
-
-    def release(self) -> None:
-        """Let another aggregator use the database."""
-        self._end_session()
-        self._engine.dispose()
-        self._held.close()
 
     def _end_session(self) -> None:
         if self._session is not None:

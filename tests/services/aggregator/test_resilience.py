@@ -61,6 +61,15 @@ async def test_an_aggregator_takes_its_lock_again_when_postgres_ended_the_sessio
         await asyncio.to_thread(other.release)
 
 
+def test_a_released_lock_is_not_taken_again(postgres_url):
+    first, other = SoleProcess(postgres_url), SoleProcess(postgres_url)
+    first.take()
+    first.release()
+    first.keep()
+    other.take()
+    other.release()
+
+
 async def test_another_aggregator_continues_after_a_crash(
     start_lab, another_aggregator, spec, database_url
 ):
