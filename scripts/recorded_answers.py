@@ -4,18 +4,19 @@ Arrays of rewards have a line for each candidate and a column for each selection
 is of one run; `resampled` gives the interval of its mean over seeds and rows.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Self
+from statistics import fmean
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import norm
 
 from modnorm.analysis.seeds import split_terms
 from modnorm.analysis.uncertainty import LEVEL, SEED, ConfidenceInterval
+from modnorm.search.voting import Ballot, count_votes
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int_]
@@ -157,45 +158,7 @@ def _resamples(seeds: int, rows: int) -> tuple[Floats, Floats]:
     return by_seed, by_row
 
 
-@dataclass(frozen=True, slots=True)
-class HeldoutVotes:
-    """The held-out answers of the candidates that gave all of them."""
-
-    candidates: tuple[int, ...]
-    keys: Indices
-    """A line for each candidate: a number for each different vote of a row, -1 for none."""
-    right: NDArray[np.bool_]
-    """Likewise, whether the answer is right."""
-
-    @classmethod
-    def of(cls, answers: pd.DataFrame) -> Self:
-        """Return the votes among the answers of a run."""
-        heldout = answers[(answers["split"] == "heldout") & (answers["candidate"] >= 0)]
-        right = heldout.pivot(index="candidate", columns="row", values="correct").dropna()
-        votes = heldout.astype({"vote": object}).pivot(
-            index="candidate", columns="row", values="vote"
-        )
-        keys = votes.loc[right.index].apply(lambda row: pd.factorize(row)[0])
-        return cls(
-            tuple(map(int, right.index)), keys.to_numpy(dtype=int), right.to_numpy(dtype=bool)
-        )
-
-    def vote(self, experts: Sequence[int]) -> tuple[float, float]:
-        """Return the accuracy of the vote of experts, best first, and the share that is known.
-
-        Experts without held-out answers do not vote.
-        """
-        lines = [self.candidates.index(one) for one in experts if one in self.candidates]
-        if not lines:
-            return float("nan"), 0.0
-        keys, rows = self.keys[lines], np.arange(self.keys.shape[1])
-        counts = np.zeros((len(rows), keys.max() + 2))
-        firsts = np.full(counts.shape, len(lines))
-        for place in reversed(range(len(lines))):
-            counts[rows, keys[place]] += 1
-            firsts[rows, keys[place]] = place
-        counts[:, -1] = 0  # answers without a vote
-        # Among equal counts the answer of the better-ranked expert wins.
-        winner = (counts * (len(lines) + 1) - firsts).argmax(axis=1)
-        is_right = self.right[lines][firsts[rows, winner].clip(max=len(lines) - 1), rows]
-        return float((is_right & (counts.max(axis=1) > 0)).mean()), len(lines) / len(experts)
+def known_accuracy(ballots: Mapping[int, Ballot], experts: Sequence[int]) -> float:
+    """Return the accuracy of the vote of those experts, best first, that have ballots."""
+    votes = count_votes([ballots[one] for one in experts if one in ballots])
+    return fmean(vote.correct for vote in votes) if votes else math.nan

@@ -18,6 +18,7 @@ from modnorm.analysis.analyses import analyze
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.figures import write_figures
 from modnorm.analysis.frames import RunFrames
+from modnorm.analysis.parquet_files import read_ballots
 from modnorm.analysis.run import load_run, load_runs
 from modnorm.analysis.seeds import grid_interval
 from modnorm.analysis.uncertainty import ConfidenceInterval, sign_flip
@@ -340,7 +341,9 @@ class _Recorded:
         self.document = document
         self.rewards = rewards.to_numpy(dtype=float)
         self.is_whole = len(rewards) > 0 and not np.isnan(self.rewards).any()
-        self.votes = recorded.HeldoutVotes.of(answers)
+        rows = max((each.rows for each in run.ensembles), default=0)
+        ballots, _ = read_ballots(place, rows)
+        self.ballots = {each: one for each, one in ballots.items() if not any(one.skipped)}
         base = answers[(answers["split"] == "heldout") & (answers["candidate"] == -1)]
         self.base_valid = np.asarray(base["vote"].notna(), dtype=np.float64)
         self.base_right = np.asarray(base["correct"], dtype=np.float64)
@@ -399,7 +402,7 @@ def _selection_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
             "recall": [[100 * one.recall for one in of_run] for of_run in found],
             "lost": [[one.lost for one in of_run] for of_run in found],
             "accuracy": [
-                [100 * run.votes.vote(one.chosen)[0] for one in of_run]
+                [100 * recorded.known_accuracy(run.ballots, one.chosen) for one in of_run]
                 for run, of_run in zip(whole, found, strict=True)
             ],
         }

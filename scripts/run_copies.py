@@ -19,7 +19,7 @@ from pyarrow import parquet
 from modnorm.analysis.answers import SPLITS
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA, read_ballots, write_votes
 from modnorm.analysis.run import Run, load_run
-from modnorm.analysis.run_data import EnsembleRow, VoteRow
+from modnorm.analysis.run_data import EnsembleRow
 from modnorm.analysis.run_files import ANSWERS, CANDIDATES, RESULTS, SPEC, TIMINGS, unreadable
 from modnorm.analysis.votes import VoteRecord, vote_records
 from modnorm.errors import InvalidInputError
@@ -96,11 +96,7 @@ def _votes(run: Run) -> Iterator[VoteRecord]:
         ensemble = EnsembleRow(
             each.population, each.ensemble_size, each.experts, each.metric, each.correct, each.rows
         )
-        lines = [
-            VoteRow(row=row, **{name: getattr(vote, name) for name in vote.__slots__})
-            for row, vote in enumerate(votes)
-        ]
-        yield from vote_records(ensemble, lines, ballots, golds)
+        yield from vote_records(ensemble, votes, ballots, golds)
 
 
 def _nameless(timings: Mapping[str, object]) -> dict[str, object]:

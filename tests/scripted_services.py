@@ -12,7 +12,7 @@ import pytest
 from modnorm import Client
 from modnorm.analysis.answers import SPLITS, AnswerRecord
 from modnorm.analysis.export import RunRecords, write_run
-from modnorm.analysis.run_data import CandidateRow, RowsRecord, RunData, VoteRow
+from modnorm.analysis.run_data import CandidateRow, RowsRecord, RunData
 from modnorm.client.connection import _CHANNEL_OPTIONS, Connection
 from modnorm.files import encode_json, write_file
 from modnorm.search.voting import Answer, Ballot, count_votes
@@ -137,12 +137,9 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
         base=base_row(experiment.base),
         ensembles=ensembles,
         votes={
-            (each.population, each.ensemble_size): [
-                VoteRow(row=row, **asdict(outcome))
-                for row, outcome in enumerate(
-                    count_votes([ballots[expert] for expert in each.experts])
-                )
-            ]
+            (each.population, each.ensemble_size): count_votes(
+                [ballots[expert] for expert in each.experts]
+            )
             for each in ensembles
             if rows["heldout"]
         },

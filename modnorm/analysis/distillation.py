@@ -157,15 +157,6 @@ def best_entry(document: DistillationDocument) -> RoundEntry:
     return next(each for each in document["rounds"] if each["round"] == document["best_round"])
 
 
-def start_of_training(document: DistillationDocument, entry: RoundEntry) -> RoundEntry | None:
-    """Return the round whose student a round's training went on from; None for the base."""
-    settings = document["spec"].get("distillation")
-    from_student = isinstance(settings, dict) and settings.get("train_from") == "student"
-    if not from_student or entry["round"] <= 1:
-        return None
-    return next(each for each in document["rounds"] if each["round"] == entry["round"] - 1)
-
-
 def gain_kept(document: DistillationDocument) -> float | None:
     """Return the share of the first round's gain by the vote that the best student keeps.
 

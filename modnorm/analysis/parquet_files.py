@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import partial, reduce
 from itertools import groupby, islice
 from operator import and_, itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType, NoneType
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 from pyarrow import dataset, parquet
@@ -31,52 +32,31 @@ GROUP_LINES = 5_000
 Wanted = int | str | bool | None
 """The value that a column must have; None accepts every value."""
 
-ANSWER_SCHEMA = pa.schema(
-    [
-        pa.field("candidate", pa.int32(), nullable=False),
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("row", pa.int32(), nullable=False),
-        pa.field("prompt", pa.string()),
-        pa.field("gold", pa.string()),
-        pa.field("completion", pa.string(), nullable=False),
-        pa.field("vote", pa.string()),
-        pa.field("reward", pa.float64(), nullable=False),
-        pa.field("correct", pa.bool_(), nullable=False),
-        pa.field("tokens", pa.int32(), nullable=False),
-        pa.field("truncated", pa.bool_(), nullable=False),
-    ]
+_TYPES: Mapping[object, pa.DataType] = MappingProxyType(
+    {int: pa.int32(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
 )
-"""Columns of `answers.parquet`; `AnswerRecord` explains them."""
-
-VOTE_SCHEMA = pa.schema(
-    [
-        pa.field("population", pa.int32(), nullable=False),
-        pa.field("ensemble_size", pa.int32(), nullable=False),
-        pa.field("row", pa.int32(), nullable=False),
-        pa.field("gold", pa.string()),
-        pa.field("answer", pa.string()),
-        pa.field("correct", pa.bool_(), nullable=False),
-        pa.field("valid", pa.int32(), nullable=False),
-        pa.field("support", pa.int32(), nullable=False),
-        pa.field("correct_support", pa.int32(), nullable=False),
-        pa.field("skipped", pa.int32(), nullable=False),
-        pa.field("experts", pa.list_(pa.int32()), nullable=False),
-        pa.field("votes", pa.list_(pa.string()), nullable=False),
-        pa.field("expert_correct", pa.list_(pa.bool_()), nullable=False),
-        pa.field(
-            "counts",
-            pa.list_(
-                pa.struct({"answer": pa.string(), "votes": pa.int32(), "expert": pa.int32()})
-            ),
-            nullable=False,
-        ),
-        pa.field("tied", pa.list_(pa.string()), nullable=False),
-        pa.field("tie_broken_by", pa.int32()),
-    ]
-)
-"""Columns of `votes.parquet`; `VoteRecord` explains them."""
 
 
+def _schema_of(record: type) -> pa.Schema:
+    """Return the columns of a record in the order of its fields; those with None are nullable."""
+    hints = get_type_hints(record).items()
+    return pa.schema(
+        [pa.field(name, _type_of(hint), NoneType in get_args(hint)) for name, hint in hints]
+    )
+
+
+def _type_of(hint: object) -> pa.DataType:
+    """Return the type of a column: a list of a tuple, a struct of a record."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return pa.struct({name: _type_of(kind) for name, kind in get_type_hints(hint).items()})
+    if not get_args(hint):
+        return _TYPES[hint]
+    inner = _type_of(get_args(hint)[0])  # of `tuple[inner, ...]` or `inner | None`
+    return pa.list_(inner) if get_origin(hint) is tuple else inner
+
+
+ANSWER_SCHEMA = _schema_of(AnswerRecord)
+VOTE_SCHEMA = _schema_of(VoteRecord)
 DESCRIPTOR_SCHEMA = pa.schema(
     [
         pa.field("candidate", pa.int32(), nullable=False),

@@ -18,9 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from modnorm.analysis.document import EnsembleEntry, ResultsDocument
-from modnorm.analysis.run_data import RunData, VoteRow
+from modnorm.analysis.run_data import RunData
 from modnorm.analysis.votes import VoteRecord
 from modnorm.radius.artifact import GridDocument, MatchingDocument
+from modnorm.search.voting import RowVote
 
 INK, MUTED, GRID = "#1f2933", "#66727f", "#e4e8ec"
 BARS, RIGHT, WRONG, BASE_COLOUR = "#8fc1de", "#2a6f97", "#d9a48f", "#b4472e"
@@ -109,7 +110,7 @@ class PlotData:
     document: ResultsDocument
     rewards: Sequence[float]
     """Complete selection rewards, in any order."""
-    votes: Sequence[VoteRow | VoteRecord]
+    votes: Sequence[RowVote | VoteRecord]
     """The votes of the largest ensemble, in any order; only `vote-support` shows them."""
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from modnorm.search.ranking import rank
 from modnorm.search.stopping import Interval, certain_ranks
+from modnorm.search.voting import RowVote
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +102,6 @@ class StateRow:
     heldout_truncated: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRow:
-    """The vote on one held-out row; `VoteRecord` explains the fields."""
-
-    row: int
-    answer: str | None
-    correct: bool
-    valid: int
-    support: int
-    correct_support: int
-    skipped: int = 0
-
-
 @dataclass(frozen=True)
 class RowsRecord:
     """The source and the digest of the rows that a run used."""
@@ -148,7 +136,7 @@ class RunData:
     """The whole population in candidate order, without the base."""
     base: BaseRow
     ensembles: Sequence[EnsembleRow]
-    votes: Mapping[tuple[int, int], Sequence[VoteRow]]
+    votes: Mapping[tuple[int, int], Sequence[RowVote]]
     """Votes of each (N, K), in row order."""
     overlap: int = 0
     """Held-out rows that have the prompt of a selection row."""

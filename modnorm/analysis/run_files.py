@@ -163,11 +163,6 @@ _NAMES = {
 }
 
 
-def phase_name(phase: str) -> str:
-    """Return the short name of a state of an experiment, or of another phase."""
-    return _NAMES.get(phase, phase)
-
-
 def describe_seconds(timings: Mapping[str, object]) -> str | None:
     """Describe the seconds of each phase, in order; None if they are not known."""
     phases = timings.get("phases")

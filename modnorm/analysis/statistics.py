@@ -9,12 +9,13 @@ from typing import cast
 import numpy as np
 from typing_extensions import TypedDict
 
-from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData, VoteRow
+from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData
 from modnorm.analysis.run_files import STARTING
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.errors import InvalidInputError
 from modnorm.search.budgets import Budget, Ledger, Purpose
 from modnorm.search.stopping import Interval
+from modnorm.search.voting import RowVote
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def _figures(rewards: Sequence[float], base: float | None) -> dict[str, float | 
     }
 
 
-def vote_agreement(votes: Sequence[VoteRow], ensemble_size: int) -> VoteAgreement:
+def vote_agreement(votes: Sequence[RowVote], ensemble_size: int) -> VoteAgreement:
     """Summarise the votes of one ensemble on at least one row; every expert answered all rows."""
     rows = len(votes)
     shares = [vote.support / vote.valid for vote in votes if vote.valid]

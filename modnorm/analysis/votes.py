@@ -6,8 +6,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from modnorm.analysis.run_data import EnsembleRow, VoteRow
-from modnorm.search.voting import AnswerCount, Ballot, count_answers
+from modnorm.analysis.run_data import EnsembleRow
+from modnorm.search.voting import AnswerCount, Ballot, RowVote, count_answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,38 +57,35 @@ class VoteRecord:
     gave a tied answer. Null without a tie."""
 
 
-_COUNTS = tuple(field.name for field in fields(VoteRow))
+_COUNTS = tuple(field.name for field in fields(RowVote))
 
 
 def vote_records(
     ensemble: EnsembleRow,
-    votes: Sequence[VoteRow],
+    votes: Sequence[RowVote],
     ballots: Mapping[int, Ballot],
     golds: Sequence[str | None],
 ) -> Iterator[VoteRecord]:
     """Yield the votes of one ensemble with each expert's ballot.
 
-    Args:
-        ensemble: The ensemble.
-        votes: Its votes, in row order.
-        ballots: Vote keys of each expert, by candidate index.
-        golds: The right answers, by row.
+    Votes and right answers are in row order; ballots are by candidate index.
     """
     experts = ensemble.experts
-    for vote in votes:
-        said = [ballots[expert].votes[vote.row] for expert in experts]
+    for row, vote in enumerate(votes):
+        said = [ballots[expert].votes[row] for expert in experts]
         counts = count_answers(said, experts)
         tied = tuple(count.answer for count in counts if count.votes == counts[0].votes)
         is_tie = len(tied) > 1
         yield VoteRecord(
             population=ensemble.population,
             ensemble_size=ensemble.ensemble_size,
+            row=row,
             **{name: getattr(vote, name) for name in _COUNTS},
-            gold=golds[vote.row],
+            gold=golds[row],
             experts=experts,
             votes=tuple(said),
             expert_correct=tuple(
-                None if ballot.skipped[vote.row] else ballot.correct[vote.row]
+                None if ballot.skipped[row] else ballot.correct[row]
                 for ballot in map(ballots.__getitem__, experts)
             ),
             counts=counts,

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from modnorm.prediction.ensemble_definition import EnsembleDefinition
     from modnorm.prediction.predictor import PredictionSettings
     from modnorm.prediction.ranked_votes import OnProgress, Prediction
-    from modnorm.sandbox import Runner
     from modnorm.tasks import Task
     from modnorm.tasks.row_files import Raw
 
@@ -257,16 +256,16 @@ def rescore(
     """
     from modnorm.cli.progress import counted
     from modnorm.client.rescoring import check_has_votes, rescore_run, rescored_document
-    from modnorm.tasks import get_task
+    from modnorm.wire.remote_sandbox import judging_task
 
     with interruptible("stopped; nothing was written"):
         found = open_run(run, server)
         check_has_votes(found.spec)
-        name, declaration = found.spec.task.name, found.spec.task.declaration
-        # Reports a wrong name before a sandbox starts.
-        get_task(name, scorer=scorer, declaration=declaration)
-        with _sandboxed(name, sandbox) as (runner, judges):
-            task = get_task(name, scorer=scorer, sandbox=runner, declaration=declaration)
+        named = found.spec.task.model_copy(update={"scorer": scorer})
+        with (
+            judging_task(named, sandbox) as task,
+            ThreadPoolExecutor(os.cpu_count(), "judge") as judges,
+        ):
             is_here = lab_of(run, server) is None
             target = out or (found.path / f"rescored-{task.scorer}.json" if is_here else None)
             if target is not None:
@@ -282,22 +281,6 @@ def rescore(
     _show_rescored(rescored)
     if target is not None:
         say(f"written to {target}")
-
-
-@contextmanager
-def _sandboxed(task: str, target: str | None) -> "Iterator[tuple[Runner | None, Executor | None]]":
-    """Yield a healthy sandbox and its threads, if the task runs programs."""
-    from modnorm.sandbox import Sandbox
-    from modnorm.tasks import check_sandbox, runs_programs
-    from modnorm.wire.remote_sandbox import RemoteSandbox
-
-    if not runs_programs(task):
-        yield None, None
-        return
-    with RemoteSandbox(target) if target else Sandbox() as sandbox:
-        check_sandbox(task, sandbox)
-        with ThreadPoolExecutor(os.cpu_count(), "judge") as judges:
-            yield sandbox, judges
 
 
 def _show_rescored(rescored: "Rescored") -> None:

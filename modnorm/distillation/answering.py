@@ -10,25 +10,11 @@ from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, GenerationLimits, Sampling, load_engine
 from modnorm.engines.settings import Numerics
-from modnorm.sandbox import Sandbox
 from modnorm.search.scoring import AnswerJudge
 from modnorm.search.voting import Answer
-from modnorm.spec import ExperimentSpec, TaskSpec
-from modnorm.tasks import Row, Task, check_sandbox, get_stored_task, runs_programs
+from modnorm.spec import ExperimentSpec
+from modnorm.tasks import Row, Task
 from modnorm.tasks.task_errors import render_prompts
-
-
-@contextmanager
-def judging_task(named: TaskSpec) -> Iterator[Task]:
-    """Yield a task that can judge answers, with a sandbox if it runs programs."""
-    if not runs_programs(named.name):
-        yield get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
-        return
-    with Sandbox() as sandbox:
-        check_sandbox(named.name, sandbox)
-        yield get_stored_task(
-            named.name, scorer=named.scorer, sandbox=sandbox, declaration=named.declaration
-        )
 
 
 @dataclass(frozen=True, slots=True)

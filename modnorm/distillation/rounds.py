@@ -40,7 +40,7 @@ from modnorm.analysis.run_files import DISTILLATION, REPORT, RESULTS
 from modnorm.checkpoint.checkpoint_files import file_digest
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.run_directory import RunDirectory
-from modnorm.distillation.answering import answering_model, judging_task
+from modnorm.distillation.answering import answering_model
 from modnorm.distillation.harvesting import COUNTS, DATASET, Harvest, derived_seed
 from modnorm.errors import ConflictError, EvaluationError
 from modnorm.files import encode_json, write_file
@@ -54,6 +54,7 @@ from modnorm.tasks import task_errors
 from modnorm.tasks.columns import rows_digest
 from modnorm.training import TrainedStudent, TrainingJob, train_in_child
 from modnorm.training.job import OUTCOME, STUDENT, require_packages
+from modnorm.wire.remote_sandbox import judging_task
 
 INPUTS, LOG = "inputs.json", "distil.log"
 _TRAINING, _EVALUATION = "training", "evaluation.json"

@@ -113,7 +113,7 @@ class Ballot:
 
 @dataclass(frozen=True, slots=True)
 class RowVote:
-    """The outcome of one row, with the fields of `modnorm.v1.Vote`.
+    """The outcome of one row.
 
     Skipped experts count in `skipped` only; they cannot change `answer`.
     """

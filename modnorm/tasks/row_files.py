@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -246,15 +246,16 @@ _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class HubRows:
-    """The rows of one split of a dataset, in order."""
+class OpenedSource:
+    """The raw rows of a source, read during the iteration."""
 
-    rows: Iterable[Mapping[str, object]]
-    commit: str | None
-    """Commit of the rows; None for an old local copy without a record of it."""
+    rows: Iterator[RawRow]
+    revision: str | None = None
+    """Commit of a Hugging Face dataset; None for other sources and copies without a record."""
 
 
-def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
+def read_dataset(spec: DataSpec, *, field: str) -> OpenedSource:
+    """Return the rows of one split of a dataset, in order."""
     import httpx  # noqa: PLC0415 - only where a dataset is read
 
     check_dataset(spec, field=field)
@@ -272,7 +273,8 @@ def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
         )
         commit = _commit(builder.hash, spec, field)
         builder.download_and_prepare()
-        return HubRows(builder.as_dataset(split=spec.split), commit)
+        rows = enumerate(builder.as_dataset(split=spec.split), 1)
+        return OpenedSource(((f"row {number}", row) for number, row in rows), commit)
     except datasets.exceptions.DatasetNotFoundError as error:  # an OSError, but no outage
         raise no_dataset(spec, field) from error
     except (OSError, httpx.HTTPError) as error:

@@ -25,6 +25,7 @@ from modnorm.tasks.protocol import (
 )
 from modnorm.tasks.row_files import (
     SUFFIXES,
+    OpenedSource,
     Raw,
     RawRow,
     read_dataset,
@@ -40,14 +41,6 @@ from modnorm.tasks.task_errors import attribute_to_task
 BUNDLED = Path(__file__).parents[1] / "bundled" / "data"
 _BUNDLED_SCHEME = "bundled:"
 _SPLIT_SCHEME = "split:"
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedSource:
-    """The raw rows of a source."""
-
-    rows: Iterator[RawRow]
-    revision: str | None = None
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -94,9 +87,7 @@ def open_source(
         return OpenedSource(iter(split.rows), pinned or split.origin.revision)
     if _names_file(source):
         return OpenedSource(_open_file(spec, field, roots))
-    dataset = read_dataset(spec, field=field)
-    rows = ((f"row {number}", row) for number, row in enumerate(dataset.rows, 1))
-    return OpenedSource(rows, dataset.commit)
+    return read_dataset(spec, field=field)
 
 
 def _open_file(spec: DataSpec, field: str, roots: Sequence[Path] | None) -> Iterator[RawRow]:

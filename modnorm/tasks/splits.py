@@ -193,10 +193,9 @@ def split_from_hub(data: Dataset, name: str, *, field: str) -> LoadedSplit:
         source=data.hub or "", config=data.config, split=part.file, revision=data.revision
     )
     dataset = read_dataset(spec, field=field)
-    numbered = ((f"row {number}", row) for number, row in enumerate(dataset.rows, 1))
-    rows = cut(numbered, part, split.rows)
+    rows = cut(dataset.rows, part, split.rows)
     digest = verify(data, name, rows, source=spec.source, field=field)
-    origin = Origin(source=spec.source, config=spec.config, revision=dataset.commit)
+    origin = Origin(source=spec.source, config=spec.config, revision=dataset.revision)
     return LoadedSplit(rows, digest, origin, span(part.file, part, split.rows))
 
 

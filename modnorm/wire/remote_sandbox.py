@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Self
 
 import grpc
@@ -15,8 +16,11 @@ from modnorm.sandbox import (
     Mechanism,
     Program,
     ProgramOutcome,
+    Sandbox,
     Verdict,
 )
+from modnorm.spec import TaskSpec
+from modnorm.tasks import Task, get_stored_task, runs_programs
 from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
 from modnorm.wire.channel import channel_options, open_channel
 from modnorm.wire.connection import Credentials
@@ -159,3 +163,16 @@ def _errors() -> Iterator[None]:
 def sandbox_at(target: str, credentials: Credentials) -> RemoteSandbox | None:
     """Return the sandbox service at HOST:PORT, None for an empty text."""
     return RemoteSandbox(target, credentials=credentials) if target else None
+
+
+@contextmanager
+def judging_task(named: TaskSpec, target: str | None = None) -> Iterator[Task]:
+    """Yield a task that can judge: programs run in a sandbox of this process or of a service."""
+    make = partial(get_stored_task, named.name, scorer=named.scorer, declaration=named.declaration)
+    task = make()  # reports a wrong name before a sandbox starts
+    if not runs_programs(named.name):
+        yield task
+        return
+    with RemoteSandbox(target) if target else Sandbox() as sandbox:
+        sandbox.check_health()
+        yield make(sandbox=sandbox)

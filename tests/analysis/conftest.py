@@ -5,29 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.analysis.run_data import (
-    BaseRow,
-    CandidateRow,
-    EnsembleRow,
-    RowsRecord,
-    RunData,
-    VoteRow,
-)
+from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, RowsRecord, RunData
 from modnorm.search.ranking import select_experts
 from modnorm.search.stopping import Interval
-from modnorm.search.voting import plurality
+from modnorm.search.voting import RowVote, plurality
 
 ROWS = 60
 
 
-def _votes(answers: list[list[str | None]]) -> list[VoteRow]:
+def _votes(answers: list[list[str | None]]) -> list[RowVote]:
     """Vote on rows whose right answer is "1"; `answers` holds one list an expert."""
     rows = []
-    for row, votes in enumerate(zip(*answers, strict=True)):
+    for votes in zip(*answers, strict=True):
         tally = plurality(votes)
         rows.append(
-            VoteRow(
-                row=row,
+            RowVote(
                 answer=tally.answer,
                 correct=tally.answer == "1",
                 valid=tally.valid,

@@ -22,7 +22,9 @@ PLACE = ("tiny-thicket", "countdown")
 def _worse(run, seed):
     """The run with another seed, in which some right votes are wrong."""
     votes = {
-        key: [replace(vote, correct=vote.correct and vote.row % seed > 0) for vote in rows]
+        key: [
+            replace(vote, correct=vote.correct and row % seed > 0) for row, vote in enumerate(rows)
+        ]
         for key, rows in run.votes.items()
     }
     ensembles = [

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.analysis.document import results_document
-from modnorm.analysis.run_data import VoteRow
 from modnorm.analysis.statistics import (
     ensemble_cost,
     prefix_statistics,
@@ -18,6 +17,7 @@ from modnorm.analysis.statistics import (
 )
 from modnorm.errors import InvalidInputError
 from modnorm.search.budgets import ensemble_budget
+from modnorm.search.voting import RowVote
 
 
 def test_figures_of_a_small_prefix():
@@ -56,7 +56,7 @@ def test_a_prefix_without_scores_has_no_figures():
 
 def vote(valid, support, correct_support, *, correct=False):
     answer = "1" if valid else None
-    return VoteRow(0, answer, correct, valid, support, correct_support)
+    return RowVote(answer, correct, valid, support, correct_support)
 
 
 def test_agreement_of_a_vote():

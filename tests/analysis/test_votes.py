@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from modnorm.analysis.run_data import EnsembleRow, VoteRow
+from modnorm.analysis.run_data import EnsembleRow
 from modnorm.analysis.votes import vote_records
 from modnorm.search.voting import AnswerCount, Ballot, count_votes
 
@@ -16,16 +16,7 @@ def record(*said, skipped=()):
         for expert, vote in zip(ENSEMBLE.experts, said, strict=True)
     }
     outcome = count_votes([ballots[expert] for expert in ENSEMBLE.experts])[0]
-    row = VoteRow(
-        row=0,
-        answer=outcome.answer,
-        correct=outcome.correct,
-        valid=outcome.valid,
-        support=outcome.support,
-        correct_support=outcome.correct_support,
-        skipped=outcome.skipped,
-    )
-    (found,) = vote_records(ENSEMBLE, [row], ballots, ["1"])
+    (found,) = vote_records(ENSEMBLE, [outcome], ballots, ["1"])
     assert (found.answer, found.support) == (outcome.answer, outcome.support)
     return found
 

@@ -15,9 +15,9 @@ from modnorm.analysis.run_data import (
     RowsRecord,
     RunData,
     StateRow,
-    VoteRow,
 )
 from modnorm.search.ranking import select_experts
+from modnorm.search.voting import RowVote
 from modnorm.suites import Cell, LoadedSuite, load_suite
 from verification.labs.bundled_tasks import bundled_task
 
@@ -62,18 +62,13 @@ def load(write: Callable[..., Path]) -> Callable[..., LoadedSuite]:
     return lambda **changes: load_suite(write(**changes))
 
 
-def _votes(cell: Cell, right: Sequence[int], size: int) -> list[VoteRow]:
+def _votes(cell: Cell, right: Sequence[int], size: int) -> list[RowVote]:
     """Make votes of which those rows are right whose number of right experts is above half."""
     return [
-        VoteRow(
-            row=row,
-            answer="1",
-            correct=2 * count > size,
-            valid=size,
-            support=size,
-            correct_support=count,
+        RowVote(
+            answer="1", correct=2 * count > size, valid=size, support=size, correct_support=count
         )
-        for row, count in zip(range(cell.spec.task.heldout.limit or 0), right, strict=False)
+        for count in right[: cell.spec.task.heldout.limit or 0]
     ]
 
 

@@ -1,21 +1,21 @@
 """Analyses beyond the paper, on small tables whose right values are counted by hand."""
 
+import math
 from itertools import product
 from operator import mul
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from modnorm.analysis.uncertainty import mcnemar, sign_flip
-from modnorm.search.voting import plurality
+from modnorm.search.voting import Ballot, plurality
 from scripts.recorded_answers import (
-    HeldoutVotes,
     by_bounds,
     by_fewer_rows,
     by_race,
     confident_accuracy,
     gain_terms,
+    known_accuracy,
     resampled,
 )
 
@@ -90,29 +90,22 @@ def test_an_interval_is_of_seeds_and_rows():
 
 
 def test_votes_of_any_experts_are_counted_as_in_a_run():
-    """Ties go to the better-ranked expert; experts without held-out answers do not vote."""
-    said: dict[int, list[str | None]] = {
-        0: ["a", "b", None, "a"],
-        1: ["b", "b", None, "c"],
-        2: ["b", None, None, "c"],
-        -1: ["b"] * 4,
+    """Ties go to the better-ranked expert; experts without a ballot do not vote."""
+    said: dict[int, tuple[str | None, ...]] = {
+        0: ("a", "b", None, "a"),
+        1: ("b", "b", None, "c"),
+        2: ("b", None, None, "c"),
     }
-    lines = [
-        ("heldout", row, candidate, vote, vote == "b")
-        for candidate, votes in said.items()
-        for row, vote in enumerate(votes)
-    ]
-    lines.append(("heldout", 0, 3, "b", True))  # it skipped the other rows
-    votes = HeldoutVotes.of(
-        pd.DataFrame(lines, columns=["split", "row", "candidate", "vote", "correct"])
-    )
-    assert votes.candidates == (0, 1, 2)
+    ballots = {
+        expert: Ballot(votes, tuple(vote == "b" for vote in votes), (False,) * 4)
+        for expert, votes in said.items()
+    }
     for experts in ([0, 1, 2], [1, 0], [0, 1], [2]):
-        ballots = zip(*(said[expert] for expert in experts), strict=True)
-        right = [plurality(row).answer == "b" for row in ballots]
-        assert votes.vote(experts) == (sum(right) / 4, 1.0)
-    assert votes.vote([3, 2]) == (votes.vote([2])[0], 0.5)
-    assert votes.vote([3])[1] == 0.0
+        rows = zip(*(said[expert] for expert in experts), strict=True)
+        right = [plurality(row).answer == "b" for row in rows]
+        assert known_accuracy(ballots, experts) == sum(right) / 4
+    assert known_accuracy(ballots, [3, 2]) == known_accuracy(ballots, [2])
+    assert math.isnan(known_accuracy(ballots, [3]))
 
 
 @pytest.mark.parametrize(("first", "second"), [(5, 1), (3, 3), (0, 4), (0, 0), (12, 4)])

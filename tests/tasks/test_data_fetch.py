@@ -10,7 +10,7 @@ from modnorm.errors import InvalidInputError, NotFoundError, UnavailableError
 from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.data_fetch import check, fetch
-from modnorm.tasks.row_files import HubRows
+from modnorm.tasks.row_files import OpenedSource
 from modnorm.tasks.row_loading import load_data
 from modnorm.tasks.splits import Origin, open_split
 from tests.faults import error_at
@@ -135,8 +135,10 @@ def unpinned(monkeypatch, data, questions):
     }
     public = dataclasses.replace(small, hub="a/b", splits=splits)
     monkeypatch.setattr(catalogue, "DATASETS", {"gsm8k": public})
+    rows = [(f"row {number}", row) for number, row in enumerate(questions, 1)]
     monkeypatch.setattr(
-        "modnorm.tasks.splits.read_dataset", lambda spec, *, field: HubRows(questions, COMMIT)
+        "modnorm.tasks.splits.read_dataset",
+        lambda spec, *, field: OpenedSource(iter(rows), COMMIT),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
-from modnorm.tasks.row_files import HubRows
+from modnorm.tasks.row_files import OpenedSource
 from modnorm.tasks.row_loading import load_rows
 from modnorm.tasks.splits import Origin, open_split, shuffled
 from tests.faults import error_at
@@ -71,7 +71,8 @@ def hub(monkeypatch, data, questions):
 
     def read(spec, *, field):
         asked.append((spec.source, spec.config, spec.split, spec.revision))
-        return HubRows(iter(answer["rows"]), answer["commit"])
+        rows = ((f"row {number}", row) for number, row in enumerate(answer["rows"], 1))
+        return OpenedSource(rows, answer["commit"])
 
     monkeypatch.setattr("modnorm.tasks.splits.read_dataset", read)
     public = dataclasses.replace(catalogue.DATASETS["gsm8k"], hub="a/b", config="main")

@@ -13,20 +13,14 @@ from sqlmodel import col, select
 
 from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.analysis.export import RunRecords, write_run
-from modnorm.analysis.run_data import (
-    BaseRow,
-    CandidateRow,
-    EnsembleRow,
-    RowsRecord,
-    RunData,
-    VoteRow,
-)
+from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, RowsRecord, RunData
 from modnorm.analysis.run_files import LINEAGE, PREDICTIONS, PROFILE, SCALE_MAP, SPEC, rows_file
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.search.stopping import Interval
+from modnorm.search.voting import RowVote
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentRecord
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.messages import PROVENANCE, event_message
@@ -51,8 +45,8 @@ from modnorm.wire.run_messages import phase_of
 
 _ALL = 2**31 - 1
 _BASE_COUNTS = BaseRow.__dataclass_fields__.keys() - {"selection_reward", "heldout_metric"}
-_KEYS = {"experiment_id", "population", "ensemble_size"}
-"""Columns of a vote that name its ensemble."""
+_KEYS = {"experiment_id", "population", "ensemble_size", "row"}
+"""Columns of a vote that name its ensemble and row."""
 _SHEETS = 16
 """Answer sheets in memory at a time."""
 _BLOCK = 2_048
@@ -200,7 +194,7 @@ def _run_data(
         ],
         votes={
             (one.population, one.ensemble_size): [
-                VoteRow(**vote.model_dump(exclude=_KEYS))
+                RowVote(**vote.model_dump(exclude=_KEYS))
                 for vote in results.votes(experiment.id, one.population, one.ensemble_size)
             ]
             for one in record.ensembles

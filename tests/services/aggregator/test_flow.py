@@ -11,7 +11,7 @@ from modnorm.search.ranking import mean_reward
 from modnorm.services.aggregator.storage.tables import Split
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import prompts_digest
-from modnorm.tasks.row_files import HubRows
+from modnorm.tasks.row_files import OpenedSource
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
 
@@ -123,9 +123,10 @@ async def test_the_scorer_of_the_spec_is_used_and_recorded(start_lab, spec):
 
 
 async def test_the_commit_of_a_dataset_is_recorded(start_lab, spec, monkeypatch):
-    rows = [{"question": f"What is {n}?", "answer": f"#### {n}"} for n in range(3)]
+    rows = [(f"row {n}", {"question": f"What is {n}?", "answer": f"#### {n}"}) for n in range(3)]
     monkeypatch.setattr(
-        "modnorm.tasks.row_loading.read_dataset", lambda _spec, *, field: HubRows(rows, "f" * 40)
+        "modnorm.tasks.row_loading.read_dataset",
+        lambda _spec, *, field: OpenedSource(iter(rows), "f" * 40),
     )
     async with start_lab() as lab:
         heldout = {"source": "openai/gsm8k", "split": "test", "revision": "main"}
