@@ -74,11 +74,11 @@ def test_a_state_that_cannot_be_read_is_told(tmp_path, monkeypatch):
     with lab(home):
         pass
     with sqlite3.connect(state_directory(home) / DATABASE) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9'")
+        connection.execute("UPDATE alembic_version SET version_num = '0'")
     found = read_unfinished(home / "first")
     assert (found.state, found.progress) == ("not finished", None)
     assert "The progress cannot be read: " in found.error
-    assert "the database has schema 9, which this version does not know" in found.error
+    assert "the database has schema 0, which this version does not know" in found.error
     monkeypatch.setattr("modnorm.client.embedded.entry_points", lambda group: [])
     assert "modnorm[services]" in read_unfinished(home / "first").error
 
