@@ -78,6 +78,8 @@ class Batches(Generic[AskedT, AnswerT]):
             except Exception as error:  # noqa: BLE001 - later calls must not wait forever
                 answers = [error] * len(batch)
             for (_, future), answer in zip(batch, answers, strict=True):
+                if future.cancelled():
+                    continue
                 if isinstance(answer, Exception):
                     future.set_exception(answer)
                 else:
