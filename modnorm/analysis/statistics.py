@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
 
@@ -13,7 +13,7 @@ from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData
 from modnorm.analysis.run_files import STARTING
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.errors import InvalidInputError
-from modnorm.search.budgets import Budget, Ledger, Purpose
+from modnorm.search.budgets import Budget
 from modnorm.search.stopping import Interval
 from modnorm.search.voting import RowVote
 
@@ -241,7 +241,6 @@ def iterative_entry(
     """
     if not run.states:
         return None
-    ledger = ledger_of(run)
     names = StateEntry.__annotations__.keys() - {"heldout_interval"}
     states = [
         {
@@ -250,39 +249,48 @@ def iterative_entry(
         }
         for state in run.states
     ]
+    ledger = _ledger(run)
     return IterativeEntry(
         states=cast("list[StateEntry]", states),
         reported=next(state.updates for state in run.states if state.reported),
-        ledger={str(purpose): asdict(ledger[purpose]) for purpose in Purpose},
-        main_run=ledger.main_run,
+        ledger=ledger,
+        main_run=sum(one["pairs"] for name, one in ledger.items() if name != "monitoring"),
     )
 
 
-def ledger_of(run: RunData) -> Ledger:
-    """Count the cost of an iterative run from its stored answers.
+def _ledger(run: RunData) -> dict[str, dict[str, int]]:
+    """Count the cost of an iterative run by purpose, from its stored answers.
 
-    The unperturbed model on the selection rows is outside; its held-out and development answers
-    are those of the first state.
+    States other than the reported one are only monitored. The unperturbed model on the selection
+    rows is outside; its held-out and development answers are those of the first state.
     """
-    ledger = Ledger()
-    for candidate in run.candidates:
-        ledger = ledger.charged(
-            Purpose.SEARCH,
-            attempts=candidate.attempts,
-            pairs=candidate.selection_answers,
-            tokens=candidate.selection_tokens,
-        )
-    for state in run.states:
-        ledger = ledger.charged(
-            Purpose.DEVELOPMENT,
-            attempts=state.development_attempts if state.development_answers else 0,
-            pairs=state.development_answers,
-            tokens=state.development_tokens,
-        )
-        ledger = ledger.charged(
-            Purpose.FINAL if state.reported else Purpose.MONITORING,
-            attempts=state.heldout_attempts if state.heldout_answers else 0,
-            pairs=state.heldout_answers,
-            tokens=state.heldout_tokens,
-        )
-    return ledger
+    monitoring, final = (
+        [
+            (each.heldout_attempts, each.heldout_answers, each.heldout_tokens)
+            for each in run.states
+            if each.heldout_answers and each.reported is reported
+        ]
+        for reported in (False, True)
+    )
+    models = {
+        "search": [
+            (each.attempts, each.selection_answers, each.selection_tokens)
+            for each in run.candidates
+        ],
+        "development": [
+            (each.development_attempts, each.development_answers, each.development_tokens)
+            for each in run.states
+            if each.development_answers
+        ],
+        "monitoring": monitoring,
+        "final": final,
+    }
+    return {
+        purpose: {
+            "attempted": sum(attempts for attempts, _, _ in counts),
+            "completed": sum(pairs > 0 for _, pairs, _ in counts),
+            "pairs": sum(pairs for _, pairs, _ in counts),
+            "tokens": sum(tokens for _, _, tokens in counts),
+        }
+        for purpose, counts in models.items()
+    }

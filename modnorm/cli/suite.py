@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -93,26 +94,29 @@ def plan(
     suite_file: SuiteFile, *, only: Only = None, set_: Settings = None, as_json: Json = False
 ) -> None:
     """Count experiments, candidates and evaluations of a suite."""
-    from modnorm.suites.cost_estimate import plan_suite
+    from modnorm.suites.cost_estimate import plan_cells
 
     loaded = _load(suite_file, set_)
-    cost = plan_suite(_chosen(loaded, only))
-    if as_json:
-        emit_json({"suite": loaded.suite.name, **cost.as_dict()})
-        return
-    figures = {
-        "experiments": cost.experiments,
-        "candidates": cost.candidates,
-        "evaluations, search": cost.search,
-        "evaluations, development": cost.development,
-        "evaluations, monitored states": cost.monitoring,
-        "evaluations, held-out, at most": cost.final_at_most,
-        "evaluations, base": cost.base,
+    cells = plan_cells(_chosen(loaded, only))
+    headings = {
+        "candidates": "candidates",
+        "search": "evaluations, search",
+        "development": "evaluations, development",
+        "monitoring": "evaluations, monitored states",
+        "final_at_most": "evaluations, held-out, at most",
+        "base": "evaluations, base",
     }
-    rows = ((name, f"{figure:,}") for name, figure in figures.items())
+    sums = {name: sum(getattr(cell, name) or 0 for cell in cells) for name in headings}
+    uncounted = sum(cell.search is None for cell in cells)
+    if as_json:
+        document = {"suite": loaded.suite.name, "experiments": len(cells), **sums}
+        emit_json({**document, "uncounted": uncounted, "cells": [asdict(cell) for cell in cells]})
+        return
+    rows = [("experiments", f"{len(cells):,}")]
+    rows += [(headings[name], f"{count:,}") for name, count in sums.items()]
     echo_table((loaded.suite.name, ""), rows)
-    if cost.uncounted:
-        say(f"{cost.uncounted} cells have rows that are not counted here")
+    if uncounted:
+        say(f"{uncounted} cells have rows that are not counted here")
 
 
 def status(
@@ -322,28 +326,28 @@ def _show_status(
 
     with ExitStack() as stack:
         client = stack.enter_context(connect(server)) if server else None
-        statuses = suite_status(loaded.suite.name, cells, directory, client)
-    counts = dict(Counter(each.state for each in statuses))
+        records = suite_status(loaded.suite.name, cells, directory, client)
+    counts = Counter(str(record.state) for record in records.values())
     if as_json:
         emit_json(
             {
                 "suite": loaded.suite.name,
                 "directory": str(directory),
                 "states": counts,
-                "cells": [each.as_dict() for each in statuses],
+                "cells": [{"cell": cell, **asdict(record)} for cell, record in records.items()],
             }
         )
         return
-    shown = statuses if every else [each for each in statuses if each.record.error]
     rows = []
-    for each in shown:
-        record = each.record
+    for cell, record in records.items():
+        if not (every or record.error):
+            continue
         text = f"{record.phase} {record.done}/{record.total}" if record.total else record.phase
         if record.waits_for:
             text += f", waiting: {record.waits_for}"
-        if each.state == "finished":
+        if record.state == "finished":
             text = ""
-        rows.append((each.cell, each.state, record.error or text))
+        rows.append((cell, str(record.state), record.error or text))
     if rows:
         echo_table(("cell", "state", ""), rows)
     summary = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))

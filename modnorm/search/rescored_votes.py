@@ -2,36 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from modnorm.search.ranking import rank, select_experts
 from modnorm.search.voting import Ballot, count_votes
 from modnorm.tasks import task_errors
 from modnorm.tasks.protocol import Row, Task
 
-
-class VotedEnsemble(Protocol):
-    """The stored vote of an ensemble, for example `modnorm.v1.EnsembleResult`."""
-
-    @property
-    def population(self) -> int:
-        """N."""
-
-    @property
-    def ensemble_size(self) -> int:
-        """K."""
-
-    @property
-    def experts(self) -> Sequence[int]:
-        """Candidate indices, best first."""
-
-    @property
-    def metric(self) -> float:
-        """Held-out metric of the vote, a fraction."""
-
-    @property
-    def correct(self) -> int:
-        """Rows whose vote is right."""
+if TYPE_CHECKING:
+    from modnorm.analysis.run import Ensemble
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +90,7 @@ def rescored_rank_one(models: Sequence[RescoredModel]) -> RescoredRankOne:
 
 
 def rescored_ensembles(
-    ensembles: Sequence[VotedEnsemble],
+    ensembles: "Sequence[Ensemble]",
     models: Sequence[RescoredModel],
     ballots: Mapping[int, Ballot],
     task: Task,
@@ -123,39 +102,27 @@ def rescored_ensembles(
         sorted({ensemble.population for ensemble in ensembles}),
         sorted({ensemble.ensemble_size for ensemble in ensembles}),
     )
-    revote = _Revote(ballots, task, rows)
-    return tuple(
-        revote.compare(ensemble, selection[ensemble.population, ensemble.ensemble_size])
-        for ensemble in sorted(ensembles, key=lambda each: (each.population, each.ensemble_size))
-    )
 
-
-@dataclass(frozen=True, slots=True)
-class _Revote:
-    ballots: Mapping[int, Ballot]
-    task: Task
-    rows: Sequence[Row]
-
-    def compare(self, ensemble: VotedEnsemble, reselected: tuple[int, ...]) -> RescoredEnsemble:
-        metric, correct = self._count(ensemble.experts)
-        return RescoredEnsemble(
-            population=ensemble.population,
-            ensemble_size=ensemble.ensemble_size,
-            experts=tuple(ensemble.experts),
-            metric=OldAndNew(ensemble.metric, metric),
-            correct=OldAndNew(ensemble.correct, correct),
-            reselected=self._reselection(reselected),
-        )
-
-    def _reselection(self, experts: tuple[int, ...]) -> Reselection:
-        missing = tuple(sorted(set(experts) - self.ballots.keys()))
-        if missing:
-            return Reselection(experts, missing, metric=None, correct=None)
-        metric, correct = self._count(experts)
-        return Reselection(experts, missing, metric, correct)
-
-    def _count(self, experts: Sequence[int]) -> tuple[float, int]:
+    def count(experts: Sequence[int]) -> tuple[float, int]:
         """Return metric and number of right votes."""
-        votes = count_votes([self.ballots[expert] for expert in experts])
+        votes = count_votes([ballots[expert] for expert in experts])
         correct = [vote.correct for vote in votes]
-        return task_errors.metric(self.task, self.rows, correct), sum(correct)
+        return task_errors.metric(task, rows, correct), sum(correct)
+
+    rescored = []
+    for ensemble in sorted(ensembles, key=lambda each: (each.population, each.ensemble_size)):
+        metric, correct = count(ensemble.experts)
+        experts = selection[ensemble.population, ensemble.ensemble_size]
+        missing = tuple(sorted(set(experts) - ballots.keys()))
+        voted = (None, None) if missing else count(experts)
+        rescored.append(
+            RescoredEnsemble(
+                population=ensemble.population,
+                ensemble_size=ensemble.ensemble_size,
+                experts=ensemble.experts,
+                metric=OldAndNew(ensemble.metric, metric),
+                correct=OldAndNew(ensemble.correct, correct),
+                reselected=Reselection(experts, missing, *voted),
+            )
+        )
+    return tuple(rescored)

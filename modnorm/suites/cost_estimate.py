@@ -5,7 +5,7 @@ constants are fitted to Qwen2.5-Coder-0.5B and 1.5B in bfloat16 on an H200.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -114,7 +114,7 @@ def estimate_cost(
         rows["distillation.rows"] = settings.rows
         rows["distillation.development"] = settings.development
     selection, heldout, *more = (_count(data, field) for field, data in rows.items())
-    plan = plan_suite([Cell("spec", {}, spec.population.seed, spec)]).cells[0]
+    plan = _plan(Cell("spec", {}, spec.population.seed, spec), count_rows)
     counts = (plan.search, plan.development, plan.monitoring, plan.final_at_most, plan.base)
     evaluations = sum(count or 0 for count in counts)
     if settings is not None:
@@ -276,41 +276,10 @@ class CellPlan:
     """Evaluations of the unperturbed model, outside the budget."""
 
 
-@dataclass(frozen=True, slots=True)
-class SuitePlan:
-    """Cost of several cells: the sums of their known counts."""
-
-    experiments: int
-    candidates: int
-    search: int
-    development: int
-    monitoring: int
-    final_at_most: int
-    base: int
-    uncounted: int
-    """Cells whose number of rows is unknown here; no sum of evaluations includes them."""
-    cells: tuple[CellPlan, ...]
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the plan as JSON values."""
-        return asdict(self)
-
-
-def plan_suite(cells: Sequence[Cell]) -> SuitePlan:
+def plan_cells(cells: Sequence[Cell]) -> tuple[CellPlan, ...]:
     """Count the cost of cells (`modnorm.search.budgets`)."""
     counted = cache(count_rows)
-    plans = tuple(_plan(cell, counted) for cell in cells)
-    sums = {
-        field.name: sum(getattr(plan, field.name) or 0 for plan in plans)
-        for field in fields(SuitePlan)
-        if hasattr(CellPlan, field.name)
-    }
-    return SuitePlan(
-        experiments=len(plans),
-        uncounted=sum(plan.search is None for plan in plans),
-        cells=plans,
-        **sums,
-    )
+    return tuple(_plan(cell, counted) for cell in cells)
 
 
 def _plan(cell: Cell, count_rows: CountRows) -> CellPlan:

@@ -21,6 +21,12 @@ class CellState(StrEnum):
     WAITING = "waiting"
     SUBMITTED = "submitted"
     """A lab has the cell, and may work on it after the command that submitted it has ended."""
+    INTERRUPTED = "interrupted"
+    """The command ended after it submitted the cell; like the next two in no journal."""
+    IN_THE_LAB = "in the lab"
+    """It is interrupted, and the lab works on it."""
+    ENDED_IN_THE_LAB = "ended in the lab"
+    """It is interrupted and ended in the lab; the next run fetches it."""
     FINISHED = "finished"
     FAILED = "failed"
 

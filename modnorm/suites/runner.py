@@ -8,7 +8,7 @@ command. The next run retries failed cells and reuses their finished jobs.
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -28,13 +28,6 @@ from modnorm.wire.run_messages import failure_text
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two polls of the experiments in flight."""
-
-INTERRUPTED = "interrupted"
-"""State of a cell whose command ended after it submitted the cell."""
-IN_THE_LAB = "in the lab"
-"""State of an interrupted cell that the lab works on."""
-ENDED_IN_THE_LAB = "ended in the lab"
-"""State of an interrupted cell that ended in the lab; the next run fetches it."""
 
 ResultT = TypeVar("ResultT")
 Submit = Callable[[Client, ExperimentSpec, Collection[str]], experiments.Experiment]
@@ -210,53 +203,40 @@ class SuiteRunner:
             self.listen(cell, after)
 
 
-@dataclass(frozen=True, slots=True)
-class CellStatus:
-    """State of one cell."""
-
-    cell: str
-    state: str
-    record: CellRecord
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the status as JSON values."""
-        return {"cell": self.cell, **asdict(self.record), "state": self.state}
-
-
 def suite_status(
     suite: str, cells: Sequence[Cell], directory: Path, client: Client | None = None
-) -> tuple[CellStatus, ...]:
-    """Return the status of every cell.
+) -> dict[str, CellRecord]:
+    """Return the record of every cell by its id, with its state now.
 
     The directory need not exist yet. A client asks the lab about interrupted cells.
     """
     outcomes = load_outcomes(cells, directory)
     journal = Journal(directory, suite)
     is_running = is_held(directory)
-    statuses = []
+    records = {}
     for cell in cells:
         record = journal.record(cell.id)
-        state = str(record.state)
         if cell.id in outcomes.finished:
-            state = str(CellState.FINISHED)
+            record = replace(record, state=CellState.FINISHED)
         elif record.state is CellState.FINISHED:
-            state = str(CellState.WAITING)  # its results were deleted
+            record = replace(record, state=CellState.WAITING)  # its results were deleted
         elif record.state is CellState.SUBMITTED and not is_running:
-            state = INTERRUPTED
+            record = replace(record, state=CellState.INTERRUPTED)
             if client is not None:
-                state, record = _in_the_lab(record, client)
-        statuses.append(CellStatus(cell.id, state, record))
-    return tuple(statuses)
+                record = _in_the_lab(record, client)
+        records[cell.id] = record
+    return records
 
 
-def _in_the_lab(record: CellRecord, client: Client) -> tuple[str, CellRecord]:
-    """Return the state and record of a cell in the lab, which may be another lab than before."""
+def _in_the_lab(record: CellRecord, client: Client) -> CellRecord:
+    """Return the record of a cell in the lab, which may be another lab than before."""
     try:
         experiment = get_experiment(client, record.experiment)
     except NotFoundError:
-        return INTERRUPTED, record
-    state = ENDED_IN_THE_LAB if experiment.state in TERMINAL_STATES else IN_THE_LAB
-    return state, replace(record, **lab_progress(experiment))  # type: ignore[arg-type]  # by name
+        return record
+    has_ended = experiment.state in TERMINAL_STATES
+    state = CellState.ENDED_IN_THE_LAB if has_ended else CellState.IN_THE_LAB
+    return replace(record, state=state, **lab_progress(experiment))  # type: ignore[arg-type]  # by name
 
 
 def lab_progress(experiment: experiments.Experiment) -> dict[str, str | int]:

@@ -134,3 +134,28 @@ def test_a_state_whose_metric_is_no_share_of_rows_has_no_interval(make_run):
         assert entry is not None
         intervals += [each["heldout_interval"] for each in entry["states"]]
     assert intervals == [accuracy_interval(0.5, 60), None]
+
+
+def test_the_ledger_of_an_iterative_run_counts_each_purpose_separately(make_run):
+    run = make_run(prefixes=(12,), sizes=(1,))
+    answered = replace(run.candidates[0], selection_answers=200, selection_tokens=9)
+    candidates = [replace(answered, index=index) for index in range(6)]
+    candidates.append(
+        replace(answered, index=6, attempts=3, selection_answers=0, selection_tokens=0)
+    )
+    first = StateRow(
+        0, "a" * 64, reported=False, development_answers=500, development_tokens=7,
+        development_attempts=1, heldout_answers=1500, heldout_tokens=7, heldout_attempts=1,
+    )  # fmt: skip
+    states = [first, replace(first, updates=1, reported=True, development_answers=0)]
+    ensemble = replace(run.ensembles[0], experts=(-2,))
+    trained = replace(run, candidates=candidates, ensembles=[ensemble], states=states)
+    entry = results_document(trained)["iterative"]
+    assert entry is not None
+    assert {name: tuple(counts.values()) for name, counts in entry["ledger"].items()} == {
+        "search": (9, 6, 1200, 54),
+        "development": (1, 1, 500, 7),
+        "monitoring": (1, 1, 1500, 7),
+        "final": (1, 1, 1500, 7),
+    }
+    assert entry["main_run"] == 1200 + 500 + 1500

@@ -1,4 +1,4 @@
-"""Seeds, z-scores, slopes, normalisers, selection of states and ledgers."""
+"""Seeds, z-scores, slopes, normalisers and selection of states."""
 
 import json
 import math
@@ -23,7 +23,6 @@ from modnorm.baselines.updates import (
 )
 from modnorm.errors import PreconditionError
 from modnorm.perturbation.lineage import Lineage, Rounding, Step, as_float32
-from modnorm.search.budgets import Ledger, Purpose
 from tests.faults import error_at
 
 REWARDS = st.lists(st.floats(0, 2), min_size=1, max_size=30)
@@ -84,20 +83,6 @@ def test_ties_go_to_the_reward_then_to_the_earlier_state():
         DevelopmentResult(300, 0.32, 0.37),
     ]
     assert best_state(results).step == 200
-
-
-def test_a_ledger_counts_each_purpose_separately():
-    ledger = Ledger()
-    for _ in range(6):
-        ledger = ledger.charged(Purpose.SEARCH, attempts=1, pairs=200, tokens=9)
-    ledger = ledger.charged(Purpose.SEARCH, attempts=3, pairs=0, tokens=0)
-    ledger = ledger.charged(Purpose.DEVELOPMENT, attempts=1, pairs=500, tokens=7)
-    ledger = ledger.charged(Purpose.MONITORING, attempts=1, pairs=1500, tokens=7)
-    ledger = ledger.charged(Purpose.FINAL, attempts=1, pairs=1500, tokens=7)
-
-    search = ledger[Purpose.SEARCH]
-    assert (search.attempted, search.completed, search.pairs, search.tokens) == (9, 6, 1200, 54)
-    assert ledger.main_run == 1200 + 500 + 1500
 
 
 def lineage_of(count):

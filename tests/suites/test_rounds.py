@@ -7,7 +7,7 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.suites.building import build_tables
-from modnorm.suites.cost_estimate import estimate_cost, plan_suite
+from modnorm.suites.cost_estimate import estimate_cost, plan_cells
 from modnorm.suites.outcomes import load_outcomes
 from tests.analysis.distillations import make_document
 from verification.labs.bundled_tasks import bundled_task
@@ -110,7 +110,7 @@ def training_rows(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("training_rows")
 def test_a_plan_counts_every_round(loaded):
     cell = loaded.cells[0]
-    plan = plan_suite([cell])
+    (plan,) = plan_cells([cell])
     # Two rounds of 4 candidates, and 2 experts that answer 12 rows 16 times.
     assert plan.candidates == 8
     assert plan.search == 2 * (4 * 10 + 12 * 2 * 16)

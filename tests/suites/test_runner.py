@@ -11,7 +11,7 @@ from modnorm.client.resumption import resume_or_submit_shared
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
 from modnorm.suites.journal import Journal
-from modnorm.suites.runner import INTERRUPTED, SuiteRunner, suite_status
+from modnorm.suites.runner import SuiteRunner, suite_status
 from modnorm.suites.suite_file import Suite
 from modnorm.v1 import experiment_pb2 as experiments
 from tests.faults import error_at
@@ -165,7 +165,7 @@ def run(client, tmp_path, monkeypatch):
 
 
 def states(tmp_path):
-    return {each.cell: each.state for each in suite_status(SUITE.name, CELLS, tmp_path)}
+    return {cell: each.state for cell, each in suite_status(SUITE.name, CELLS, tmp_path).items()}
 
 
 def test_every_cell_runs_once_and_is_written(run, lab, tmp_path):
@@ -196,16 +196,16 @@ def test_a_cell_waits_for_the_profile_that_it_uses(run, lab):
 def test_a_cell_fails_if_no_cell_makes_its_profile(run, tmp_path):
     finished, _ = run(CELLS[3:])
     assert not finished
-    (standing,) = suite_status(SUITE.name, CELLS[3:], tmp_path)
-    assert "m_a_1, whose profile it uses, is not among the cells" in standing.record.error
+    (standing,) = suite_status(SUITE.name, CELLS[3:], tmp_path).values()
+    assert "m_a_1, whose profile it uses, is not among the cells" in standing.error
 
 
 def test_a_failed_cell_stops_no_other_and_is_tried_again(run, lab, tmp_path):
     lab.failing = {"a.jsonl"}
     assert run() == (False, ["r_b_1", "m_b_1"])
-    found = {each.cell: each for each in suite_status(SUITE.name, CELLS, tmp_path)}
+    found = suite_status(SUITE.name, CELLS, tmp_path)
     assert found["r_a_1"].state == "failed"
-    assert found["r_a_1"].record.error == "the disk is full"
+    assert found["r_a_1"].error == "the disk is full"
     lab.failing = set()
     assert run() == (True, ["r_a_1", "m_a_1"])
     assert f"suite/{CELLS[0].spec.digest}/2" in lab.stored
@@ -223,7 +223,7 @@ def test_a_lab_that_goes_down_ends_the_run(run, lab, tmp_path):
     lab.looks, lab.down = 2, True
     with pytest.raises(UnavailableError):
         run(CELLS[:1])
-    assert states(tmp_path)[NAMES[0]] == INTERRUPTED
+    assert states(tmp_path)[NAMES[0]] == "interrupted"
     lab.down = False
     assert run(CELLS[:1]) == (True, NAMES[:1])
     assert len(lab.stored) == 1
@@ -260,9 +260,9 @@ def test_the_lab_reports_interrupted_cells(run, lab, client, tmp_path):
         run(CELLS[:1])
     lab.down = False
     for expected in ("in the lab", "in the lab", "ended in the lab"):
-        standing = suite_status(SUITE.name, CELLS[:1], tmp_path, client)[0]
+        standing = suite_status(SUITE.name, CELLS[:1], tmp_path, client)[NAMES[0]]
         assert standing.state == expected
-    assert standing.record.phase == "succeeded"
+    assert standing.phase == "succeeded"
 
 
 def test_a_directory_of_other_settings_is_refused_before_anything_runs(run, lab, tmp_path):
