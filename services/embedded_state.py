@@ -50,6 +50,4 @@ def _newest(database: Database, spec_digest: str) -> Experiment | None:
 
 def _state(state: Path, database: Database, experiment: Experiment) -> Unfinished:
     run = CatalogRun(database, RunDirectories(state / RUNS, database), experiment, None)
-    if run.finished:
-        return Unfinished("writing the results")
-    return Unfinished(run.state, run.live, run.error, run.progress)
+    return run.unfinished or Unfinished("writing the results")

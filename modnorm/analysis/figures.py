@@ -7,7 +7,6 @@ import io
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -377,21 +376,11 @@ def write_table(directory: Path, name: str, table: pd.DataFrame) -> list[Path]:
     return list(paths.values())
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenAnalysis:
-    """Names of the written files."""
-
-    tables: tuple[str, ...]
-    """Files `tables/NAME.csv`, `.parquet`, `.md` and `.tex`."""
-    figures: tuple[str, ...]
-    """Files `figures/NAME.png` and `.svg`."""
-
-
-def write_analysis(directory: Path, analysis: Analysis) -> WrittenAnalysis:
-    """Write the tables and the figures of an analysis; older ones are replaced."""
+def write_analysis(directory: Path, analysis: Analysis) -> tuple[str, ...]:
+    """Write tables and figures of an analysis, over older ones; return the figures' names."""
     for name, table in analysis.tables.items():
         write_table(directory / "tables", name, table)
-    return WrittenAnalysis(tuple(analysis.tables), write_figures(directory / "figures", analysis))
+    return write_figures(directory / "figures", analysis)
 
 
 def write_figures(directory: Path, analysis: Analysis) -> tuple[str, ...]:

@@ -178,15 +178,15 @@ def analyze(
 
     analysis = _analyze_runs(runs, reference)
     try:
-        written = write_analysis(out, analysis)
+        figures = write_analysis(out, analysis)
     except OSError as error:
         raise write_fault(out, error) from error
     if as_json:
         emit_json(
             {
                 "reference": analysis.reference,
-                "tables": list(written.tables),
-                "figures": list(written.figures),
+                "tables": list(analysis.tables),
+                "figures": list(figures),
             }
         )
         return
@@ -199,7 +199,7 @@ def analyze(
         )
         echo_table(shown, rows.replace("nan", "-").itertuples(index=False, name=None))
         say(_INTERVALS)
-    counts = f"{amount(len(written.tables), 'table')} and {amount(len(written.figures), 'figure')}"
+    counts = f"{amount(len(analysis.tables), 'table')} and {amount(len(figures), 'figure')}"
     say(f"{counts} written to {out}")
 
 

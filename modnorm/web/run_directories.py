@@ -12,7 +12,7 @@ from modnorm.analysis.run_files import RESULTS, not_a_run, runs_inside
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec
 from modnorm.web.queries import PAGE_LINES
-from modnorm.web.sources import Headline, Progress, RunPage, Unfinished, unknown_run
+from modnorm.web.sources import Headline, RunPage, Unfinished, ViewedRun, unknown_run
 
 ReadUnfinished = Callable[[Path], Unfinished]
 """Returns the state of a run directory that has no results yet."""
@@ -26,39 +26,14 @@ def unknown_progress(_path: Path) -> Unfinished:
     return Unfinished("not finished")
 
 
-class DirectoryRun:
-    """A run directory; implements `modnorm.web.sources.ViewedRun`."""
+class DirectoryRun(ViewedRun):
+    """A run directory."""
 
     def __init__(
         self, path: Path, name: str, read_unfinished: ReadUnfinished = unknown_progress
     ) -> None:
         self.path, self.name = path, name
         self._read_unfinished = read_unfinished
-
-    @property
-    def state(self) -> str:
-        """`finished`, or its phase if known."""
-        return self._unfinished.state if self._unfinished else "finished"
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has results."""
-        return self._unfinished is None
-
-    @property
-    def live(self) -> bool:
-        """Whether results may still be written."""
-        return self._unfinished is not None and self._unfinished.live
-
-    @property
-    def error(self) -> str:
-        """Why it failed or does not go on, and the remedy; empty if it does."""
-        return self._unfinished.error if self._unfinished else ""
-
-    @property
-    def progress(self) -> Progress | None:
-        """Its progress; None where unknown, or where it is not live."""
-        return self._unfinished.progress if self._unfinished else None
 
     @cached_property
     def results(self) -> Run:
@@ -77,8 +52,8 @@ class DirectoryRun:
         return ""
 
     @cached_property
-    def _unfinished(self) -> Unfinished | None:
-        """State of the run; None if it has results of a search."""
+    def unfinished(self) -> Unfinished | None:
+        """Its state; None if it has results of a search."""
         if self._damage:
             return Unfinished("damaged", live=False, error=self._damage)
         if is_distillation(self.path):
@@ -101,7 +76,7 @@ class DirectoryRun:
         """The document of a finished distillation; None for a search."""
         return load_distillation(self.path) if is_distillation(self.path) else None
 
-    @property
+    @cached_property
     def headline(self) -> Headline | None:
         """Its figures in the list; None unless it has finished."""
         if not self.finished:

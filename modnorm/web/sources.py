@@ -1,5 +1,6 @@
 """The interface between pages and stored runs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -72,48 +73,61 @@ class Unfinished:
     """None if unknown."""
 
 
-class ViewedRun(Protocol):
+class ViewedRun(ABC):
     """A run on a page, finished or not."""
 
-    @property
-    def name(self) -> str:
-        """Name in addresses: unique in its catalog."""
+    name: str
+    """Name in addresses: unique in its catalog."""
 
     @property
-    def state(self) -> str:
-        """State in words, such as `selecting` or `finished`."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has results."""
-
-    @property
-    def live(self) -> bool:
-        """Whether its state may still change."""
-
-    @property
-    def error(self) -> str:
-        """Why it failed or does not go on, and the remedy; empty if it does."""
-
-    @property
-    def spec(self) -> Mapping[str, object]:
-        """The spec as JSON values."""
-
-    @property
+    @abstractmethod
     def headline(self) -> Headline | None:
         """Its figures in the list; None unless it has finished."""
 
     @property
-    def progress(self) -> Progress | None:
-        """Its progress; None where unknown, or where it is not live."""
+    @abstractmethod
+    def unfinished(self) -> Unfinished | None:
+        """State of a run without results of a search; None of a run with them."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> Mapping[str, object]:
+        """The spec as JSON values."""
+
+    @property
+    @abstractmethod
+    def results(self) -> Run:
+        """The results of a finished search."""
 
     @property
     def distillation(self) -> DistillationDocument | None:
         """The document of a finished distillation; None for a search."""
+        return None
 
     @property
-    def results(self) -> Run:
-        """The results of a finished search."""
+    def finished(self) -> bool:
+        """Whether it has results."""
+        return self.unfinished is None
+
+    @property
+    def state(self) -> str:
+        """State in words, such as `selecting` or `finished`."""
+        return self.unfinished.state if self.unfinished else "finished"
+
+    @property
+    def live(self) -> bool:
+        """Whether its state may still change."""
+        return self.unfinished is not None and self.unfinished.live
+
+    @property
+    def error(self) -> str:
+        """Why it failed or does not go on, and the remedy; empty if it does."""
+        return self.unfinished.error if self.unfinished else ""
+
+    @property
+    def progress(self) -> Progress | None:
+        """Its progress; None where unknown, or where it is not live."""
+        return self.unfinished.progress if self.unfinished else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,15 @@ from modnorm.services.aggregator.storage.tables import (
 from modnorm.services.common.access import current_caller
 from modnorm.v1 import experiment_pb2
 from modnorm.web.queries import PAGE_LINES
-from modnorm.web.sources import BusyWorker, Headline, Progress, RunPage, unknown_run
+from modnorm.web.sources import (
+    BusyWorker,
+    Headline,
+    Progress,
+    RunPage,
+    Unfinished,
+    ViewedRun,
+    unknown_run,
+)
 from modnorm.wire.run_messages import extent
 
 
@@ -105,8 +113,8 @@ _PACE_EVENTS = 200
 _STATE_WORDS = {ExperimentState.SUCCEEDED: "finished"}
 
 
-class CatalogRun:
-    """An experiment; implements `modnorm.web.sources.ViewedRun`."""
+class CatalogRun(ViewedRun):
+    """An experiment."""
 
     def __init__(
         self,
@@ -120,7 +128,13 @@ class CatalogRun:
         self._runs = runs
         self._experiment = experiment
         self._clock = clock
-        self.headline = headline if self.finished else None
+        self.name = experiment.id
+        self._headline = headline
+
+    @property
+    def headline(self) -> Headline | None:
+        """Its figures in the list; None unless it has finished."""
+        return self._headline if self.finished else None
 
     @cached_property
     def results(self) -> Run:
@@ -128,43 +142,27 @@ class CatalogRun:
         run, given = load_run(self._runs.of(self.name)), self._experiment.spec.name
         return replace(run, name=f"{given} ({self.name[:8]})" if given else self.name[:8])
 
-    @property
-    def name(self) -> str:
-        """Its id."""
-        return self._experiment.id
-
-    @property
-    def state(self) -> str:
-        """Its state in lower case; `finished` where it succeeded."""
-        state = self._experiment.state
-        return _STATE_WORDS.get(state, state.lower())
-
-    @property
-    def finished(self) -> bool:
-        """Whether it succeeded and has results; one that only votes has none."""
+    @cached_property
+    def unfinished(self) -> Unfinished | None:
+        """Its state; None if it succeeded and has results: one that only votes has none."""
         experiment = self._experiment
-        return experiment.state is ExperimentState.SUCCEEDED and not experiment.ranking
-
-    @property
-    def live(self) -> bool:
-        """Whether its state may still change."""
-        return self._experiment.state not in TERMINAL
-
-    @property
-    def error(self) -> str:
-        """Why it failed, and the remedy; empty if it did not fail."""
-        return with_remedy(self._experiment.error, self._experiment.remedy)
+        state, live = experiment.state, experiment.state not in TERMINAL
+        if state is ExperimentState.SUCCEEDED and not experiment.ranking:
+            return None
+        return Unfinished(
+            state=_STATE_WORDS.get(state, state.lower()),
+            live=live,
+            error=with_remedy(experiment.error, experiment.remedy),
+            progress=self._progress() if live else None,
+        )
 
     @cached_property
     def spec(self) -> Mapping[str, object]:
         """The spec as JSON values."""
         return self._experiment.spec.model_dump(mode="json")
 
-    @cached_property
-    def progress(self) -> Progress | None:
-        """Its progress as of the last event; None unless it is live."""
-        if not self.live:
-            return None
+    def _progress(self) -> Progress:
+        """Return its progress as of the last event."""
         with self._database.read() as session:
             events = last_events(session, self.name, _PACE_EVENTS)
             workers = busy_workers(session, self.name)
@@ -191,9 +189,6 @@ class CatalogRun:
             message=last.message,
             workers=workers,
         )
-
-    distillation = None
-    """Only directories hold distillations."""
 
 
 class LabCatalog:
