@@ -8,6 +8,8 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -94,6 +96,23 @@ def partial_path(path: Path) -> Path:
 def canonical_json(content: object) -> str:
     """Return content as JSON with sorted keys, no blanks and ASCII only."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+@dataclass(frozen=True)
+class CanonicalDocument:
+    """A document; two are equal if their canonical JSON is equal."""
+
+    canonical: str
+    """The document as JSON with sorted keys and no blanks."""
+
+    def to_json(self) -> str:
+        """Return the canonical JSON, whose SHA-256 is the digest."""
+        return self.canonical
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()
 
 
 def json_digest(content: object) -> str:

@@ -134,7 +134,7 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
             )
         },
         candidates=[each for each in candidates if each.index >= 0],
-        base=base_row(experiment.base),
+        base=CandidateRow(-1, 0, "scored", **asdict(base_row(experiment.base))),
         ensembles=ensembles,
         votes={
             (each.population, each.ensemble_size): count_votes(

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pandas as pd
 
-from modnorm.analysis.run_data import BaseRow, CandidateRow
+from modnorm.analysis.run_data import CandidateRow
 from modnorm.search.stopping import certain_ranks
 
 
@@ -74,7 +74,7 @@ def candidate_records(frame: pd.DataFrame) -> tuple[CandidateRecord, ...]:
 
 
 def ranked_candidates(
-    candidates: Sequence[CandidateRow], base: BaseRow
+    candidates: Sequence[CandidateRow], base: CandidateRow
 ) -> tuple[CandidateRecord, ...]:
     """Return a record of each candidate of a whole population, in candidate order."""
     ranks = certain_ranks(

@@ -1,16 +1,13 @@
 """The results of a distillation as one JSON document, beside the runs of its searches."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict, cast
 
 from modnorm.analysis.comparison import conditions_of, differing_conditions
 from modnorm.analysis.run import Run, load_run
-from modnorm.analysis.run_files import DISTILLATION
+from modnorm.analysis.run_files import DISTILLATION, read_document
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
-from modnorm.errors import InvalidInputError
-from modnorm.files import read_fault
 
 SCHEMA: Literal["modnorm-distillation-1"] = "modnorm-distillation-1"
 
@@ -138,17 +135,7 @@ def round_directory(directory: Path, round_number: int) -> Path:
 
 def load_distillation(directory: Path) -> DistillationDocument:
     """Read the document of a distillation's directory."""
-    path = directory / DISTILLATION
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(
-            f"cannot read {path}: {read_fault(error)}",
-            field="directory",
-            remedy="name the folder that a finished distillation was written to",
-        ) from error
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InvalidInputError(f"{path} does not have the schema {SCHEMA}", field="directory")
+    _, document = read_document(directory / DISTILLATION, SCHEMA, "distillation")
     return cast("DistillationDocument", document)
 
 

@@ -9,14 +9,7 @@ from pydantic import GetPydanticSchema
 from typing_extensions import TypedDict
 
 from modnorm.analysis.environments import environments_of, mixed_settings
-from modnorm.analysis.run_data import (
-    BaseRow,
-    CandidateRow,
-    EnsembleRow,
-    RowsRecord,
-    RunData,
-    StateRow,
-)
+from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, RunData, StateRow
 from modnorm.analysis.statistics import (
     BudgetEntry,
     CostEntry,
@@ -312,7 +305,7 @@ def _heldout_interval(run: RunData, metric: float | None) -> ConfidenceInterval 
 
 
 def _shares(
-    models: Sequence[BaseRow | CandidateRow | StateRow], split: Literal["selection", "heldout"]
+    models: Sequence[CandidateRow | StateRow], split: Literal["selection", "heldout"]
 ) -> AnswerShares:
     answers, valid, truncated = (
         sum(getattr(each, f"{split}_{name}") for each in models)

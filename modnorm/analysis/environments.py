@@ -6,7 +6,7 @@ may give different answers for one candidate, so a run with several environments
 
 from collections.abc import Mapping, Sequence
 
-from modnorm.analysis.run_data import BaseRow, CandidateRow, RunData
+from modnorm.analysis.run_data import CandidateRow, RunData
 
 Environment = Mapping[str, str]
 
@@ -22,15 +22,14 @@ ABSENT = "unknown"
 def environments_of(run: RunData) -> tuple[Environment, ...]:
     """Return the distinct environments of a run, in order of candidates, the base first."""
     found: dict[tuple[tuple[str, str], ...], Environment] = {}
-    rows: tuple[BaseRow | CandidateRow, ...] = (run.base, *run.candidates)
-    for row in rows:
+    for row in (run.base, *run.candidates):
         for environment in (row.environment, row.heldout_environment):
             if environment:
                 found.setdefault(tuple(sorted(environment.items())), environment)
     return tuple(found.values())
 
 
-def places(row: BaseRow | CandidateRow, known: Sequence[Environment]) -> dict[str, int | None]:
+def places(row: CandidateRow, known: Sequence[Environment]) -> dict[str, int | None]:
     """Return the index of the environment of selection and held-out rows; None if unanswered."""
     return {
         "environment": known.index(row.environment) if row.environment else None,

@@ -1,6 +1,5 @@
 """A finished run, read from its directory alone, without a lab or a database."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -39,6 +38,7 @@ from modnorm.analysis.run_files import (
     SPEC,
     VOTES,
     not_a_run,
+    read_document,
     read_seconds,
     read_timings,
     rows_file,
@@ -56,7 +56,6 @@ from modnorm.arguments import (
     require_type,
 )
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
-from modnorm.files import read_fault
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
@@ -435,17 +434,7 @@ def load_run(directory: Path | str) -> Run:
     results = path / RESULTS
     if not results.is_file():
         raise _no_results(path)
-    try:
-        text = results.read_text(encoding="utf-8")
-        document = json.loads(text)
-    except (OSError, RecursionError, ValueError) as error:
-        raise InvalidInputError(
-            f"cannot read {results}: {read_fault(error)}",
-            field="directory",
-            remedy="name the folder that a finished run was written to",
-        ) from error
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InvalidInputError(f"{results} does not have the schema {SCHEMA}", field="directory")
+    text, document = read_document(results, SCHEMA, "run")
     try:
         _CHECK.validate_json(text, strict=True)
     except ValidationError as error:

@@ -10,7 +10,7 @@ from modnorm.search.voting import RowVote
 
 @dataclass(frozen=True, slots=True)
 class CandidateRow:
-    """One candidate of the population with its outcome; `CandidateRecord` explains most fields."""
+    """One candidate, or the base, with its outcome; `CandidateRecord` explains most fields."""
 
     index: int
     seed: int
@@ -49,18 +49,6 @@ class BaseRow:
 
     selection_reward: float | None = None
     heldout_metric: float | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """As in `CandidateRow`, like the fields below."""
-    heldout_environment: Mapping[str, str] = field(default_factory=dict)
-    selection_answers: int = 0
-    selection_correct: int = 0
-    selection_valid: int = 0
-    selection_truncated: int = 0
-    heldout_answers: int = 0
-    heldout_valid: int = 0
-    heldout_truncated: int = 0
-    seconds: float = 0.0
-    heldout_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +122,8 @@ class RunData:
     """The rows: `selection` and `heldout`."""
     candidates: Sequence[CandidateRow]
     """The whole population in candidate order, without the base."""
-    base: BaseRow
+    base: CandidateRow
+    """The unperturbed model, with an index of its own."""
     ensembles: Sequence[EnsembleRow]
     votes: Mapping[tuple[int, int], Sequence[RowVote]]
     """Votes of each (N, K), in row order."""

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import read_fault
 
 SPEC, TIMINGS, RESULTS = "spec.json", "timings.json", "results.json"
 ANSWERS, VOTES, DESCRIPTORS = "answers.parquet", "votes.parquet", "descriptors.parquet"
@@ -62,6 +63,22 @@ def read_timings(directory: Path) -> Mapping[str, object]:
     if not isinstance(timings, dict):
         raise InvalidInputError(f"{path} holds no JSON object", field="run")
     return timings
+
+
+def read_document(path: Path, schema: str, kind: str) -> tuple[str, dict[str, object]]:
+    """Return the text and the content of a JSON document of a run or of a distillation."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text)
+    except (OSError, RecursionError, ValueError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {read_fault(error)}",
+            field="directory",
+            remedy=f"name the folder that a finished {kind} was written to",
+        ) from error
+    if not isinstance(document, dict) or document.get("schema") != schema:
+        raise InvalidInputError(f"{path} does not have the schema {schema}", field="directory")
+    return text, document
 
 
 def read_seconds(directory: Path) -> str | None:

@@ -1,9 +1,7 @@
 """The profile artifact: the calibrated sensitivities of one model."""
 
-import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -19,7 +17,7 @@ from pydantic import (
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.files import canonical_json, read_fault, read_text
+from modnorm.files import CanonicalDocument, canonical_json, read_fault, read_text
 from modnorm.geometry.scales import CLIP, RATIO
 
 _EXAMPLE_STRIDE = 100_003
@@ -167,12 +165,8 @@ FINGERPRINT_DIGITS = 16
 """Leading digits of the digest that identify a profile in published results."""
 
 
-@dataclass(frozen=True)
-class Profile:
-    """A profile; two profiles are equal if their canonical JSON is equal."""
-
-    canonical: str
-    """The document as JSON with sorted keys and no blanks."""
+class Profile(CanonicalDocument):
+    """The profile of one model."""
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -199,15 +193,6 @@ class Profile:
         except (OSError, ValueError) as error:
             raise unusable_profile(f"cannot read {path}: {read_fault(error)}") from error
         return cls.from_json(text)
-
-    def to_json(self) -> str:
-        """Return the canonical JSON, whose SHA-256 is the digest."""
-        return self.canonical
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the canonical JSON."""
-        return hashlib.sha256(self.canonical.encode()).hexdigest()
 
     @property
     def fingerprint(self) -> str:

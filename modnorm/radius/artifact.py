@@ -1,9 +1,7 @@
 """The radius artifact: all measurements, and the radius that they choose."""
 
-import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
@@ -11,7 +9,14 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from modnorm.errors import InvalidInputError
-from modnorm.files import canonical_json, is_digest, read_fault, read_text, write_file
+from modnorm.files import (
+    CanonicalDocument,
+    canonical_json,
+    is_digest,
+    read_fault,
+    read_text,
+    write_file,
+)
 from modnorm.perturbation.methods import needs_profile, refuse_unused_profile
 from modnorm.spec import (
     MAX_RADIUS,
@@ -298,12 +303,8 @@ _DOCUMENT: TypeAdapter[GridDocument | MatchingDocument] = TypeAdapter(Document)
 _MAX_BYTES = 64 * 2**20
 
 
-@dataclass(frozen=True)
-class RadiusArtifact:
-    """A radius artifact; two artifacts are equal if their canonical JSON is equal."""
-
-    canonical: str
-    """The document as JSON with sorted keys and no blanks."""
+class RadiusArtifact(CanonicalDocument):
+    """A radius artifact."""
 
     @classmethod
     def of(cls, document: GridDocument | MatchingDocument) -> Self:
@@ -331,15 +332,6 @@ class RadiusArtifact:
         except (OSError, ValueError) as error:
             raise _fault(f"cannot read {path}: {read_fault(error)}") from error
         return cls.from_json(text)
-
-    def to_json(self) -> str:
-        """Return the canonical JSON, whose SHA-256 is the digest."""
-        return self.canonical
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the canonical JSON."""
-        return hashlib.sha256(self.canonical.encode()).hexdigest()
 
     @cached_property
     def document(self) -> GridDocument | MatchingDocument:

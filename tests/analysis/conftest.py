@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, RowsRecord, RunData
+from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, RunData
 from modnorm.search.ranking import select_experts
 from modnorm.search.stopping import Interval
 from modnorm.search.voting import RowVote, plurality
@@ -124,8 +124,8 @@ def make_run() -> Callable[..., RunData]:
             provenance=_provenance(),
             data={"selection": _rows(), "heldout": _rows()},
             candidates=candidates,
-            base=BaseRow(
-                selection_reward=0.21,
+            base=CandidateRow(
+                *(-1, 0, "scored", 0.21),
                 heldout_metric=0.2,
                 selection_answers=40,
                 selection_correct=8,

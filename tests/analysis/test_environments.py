@@ -12,7 +12,6 @@ from modnorm.analysis.environments import (
 )
 from modnorm.analysis.export import write_run
 from modnorm.analysis.run import load_run
-from modnorm.analysis.run_data import BaseRow
 
 pytestmark = pytest.mark.usefixtures("without_plots")
 
@@ -29,7 +28,8 @@ def answered(run):
             replace(candidate, environment=others[candidate.index % len(others)])
             for candidate in run.candidates
         ]
-        return replace(run, base=BaseRow(0.2, 0.2, base, base), candidates=candidates)
+        asked = replace(run.base, environment=base, heldout_environment=base)
+        return replace(run, base=asked, candidates=candidates)
 
     return place
 

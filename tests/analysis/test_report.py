@@ -7,7 +7,7 @@ import pytest
 
 from modnorm.analysis.document import results_document
 from modnorm.analysis.report import render_report
-from modnorm.analysis.run_data import BaseRow, RunData, StateRow
+from modnorm.analysis.run_data import CandidateRow, RunData, StateRow
 from tests.analysis.run_plots import draw_run
 
 
@@ -60,9 +60,9 @@ def test_what_users_write_is_escaped(run):
 
 
 def test_figures_that_were_not_measured_are_dashes(run):
-    bare = replace(run, base=BaseRow(), ensembles=[], votes={})
+    bare = replace(run, base=CandidateRow(-1, 0, "scored"), ensembles=[], votes={})
     assert "\u2013 base model" in render(bare).words
-    assert "\u2013 base model" in render(replace(run, base=BaseRow())).words
+    assert "\u2013 base model" in render(replace(run, base=CandidateRow(-1, 0, "scored"))).words
 
 
 @pytest.fixture

@@ -8,14 +8,7 @@ import pytest
 import yaml
 
 from modnorm.analysis.export import write_run
-from modnorm.analysis.run_data import (
-    BaseRow,
-    CandidateRow,
-    EnsembleRow,
-    RowsRecord,
-    RunData,
-    StateRow,
-)
+from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, RunData, StateRow
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import RowVote
 from modnorm.suites import Cell, LoadedSuite, load_suite
@@ -127,7 +120,12 @@ def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
                 "heldout": RowsRecord("h", None, None, None, 0, heldout, "d"),
             },
             candidates=candidates,
-            base=BaseRow(base, base, selection_answers=ROWS, selection_correct=round(ROWS * base)),
+            base=CandidateRow(
+                *(-1, 0, "scored", base),
+                heldout_metric=base,
+                selection_answers=ROWS,
+                selection_correct=round(ROWS * base),
+            ),
             ensembles=[
                 EnsembleRow(n, k, chosen[n, k], metrics.get((n, k), 0.0), 0, heldout)
                 for n, k in keys

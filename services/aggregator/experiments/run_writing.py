@@ -13,7 +13,7 @@ from sqlmodel import col, select
 
 from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.analysis.export import RunRecords, write_run
-from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, RowsRecord, RunData
+from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, RunData
 from modnorm.analysis.run_files import LINEAGE, PREDICTIONS, PROFILE, SCALE_MAP, SPEC, rows_file
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
@@ -44,7 +44,6 @@ from modnorm.tasks.task_errors import count_shared_prompts
 from modnorm.wire.run_messages import phase_of
 
 _ALL = 2**31 - 1
-_BASE_COUNTS = BaseRow.__dataclass_fields__.keys() - {"selection_reward", "heldout_metric"}
 _KEYS = {"experiment_id", "population", "ensemble_size", "row"}
 """Columns of a vote that name its ensemble and row."""
 _SHEETS = 16
@@ -285,15 +284,17 @@ def candidate_row(jobs: CandidateJobs) -> CandidateRow:
     )
 
 
-def _base_row(record: ExperimentRecord, candidates: Sequence[CandidateJobs]) -> BaseRow:
+def _base_row(record: ExperimentRecord, candidates: Sequence[CandidateJobs]) -> CandidateRow:
     """Return the base; some counts of an iterative run's base are in its states instead."""
+    row = CandidateRow(BASE_INDEX, 0, "scored")
+    if candidates and candidates[0].candidate.index == BASE_INDEX:
+        row = candidate_row(candidates[0])
     metrics = {job.split: job.metric for job in record.base}
-    known = BaseRow(metrics.get(Split.SELECTION), metrics.get(Split.HELDOUT))
-    if not candidates or candidates[0].candidate.index != BASE_INDEX:
-        return known
-    row = candidate_row(candidates[0])
-    counts = {name: getattr(row, name) for name in _BASE_COUNTS}
-    return replace(known, **counts)
+    return replace(
+        row,
+        selection_reward=metrics.get(Split.SELECTION),
+        heldout_metric=metrics.get(Split.HELDOUT),
+    )
 
 
 def _stored_answers(job: Job | None) -> int:
