@@ -91,12 +91,15 @@ demo: setup  ## Search, select and vote with the bundled model: both methods, tw
 test: setup-dev  ## Run every test: test-main beside test-vllm and test-avx2
 	$(MAKE) --jobs=2 --output-sync=line test-main test-vllm test-avx2
 
-# Files start in this order: what takes longest must not start last.
+# Files start in this order: what takes longest must not start last. pytest would take a folder
+# among them in the place of the folder above it, so each is named once.
+FIRST := $(addprefix tests/,verification end_to_end training web suites services engines)
+
 test-main: setup-dev  ## Install Postgres, Redis and Chromium where missing; run all tests but those of vLLM
 	scripts/ensure-servers
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 \
-		--dist loadfile --no-loadscope-reorder tests/verification tests/end_to_end tests/training \
-		tests/web tests/suites tests
+		--dist loadfile --no-loadscope-reorder $(FIRST) \
+		$(filter-out $(FIRST),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
 # Without AVX-512 this CPU is such a machine, and test-main ran there.
 test-avx2: setup-dev  ## Run the engine tests and a small run as on a CPU with AVX2 alone
