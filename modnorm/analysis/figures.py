@@ -6,7 +6,7 @@ Lines are means over seeds, with a band of one sample SD on either side.
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -14,14 +14,11 @@ from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
-from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from modnorm.analysis.analyses import Analysis
-from modnorm.analysis.plots import INK, MUTED, RIGHT, Image, prepare, saved
+from modnorm.analysis.plots import INK, MUTED, RIGHT, Image, Panel, draw_panels
 from modnorm.analysis.seeds import HITS
 from modnorm.files import write_file
 
@@ -34,40 +31,15 @@ _FILLED = 0.7
 _BETWEEN_SEEDS = 0.22
 """Distance between the markers of two seeds, as a share of a bar's width."""
 _PANEL = (4.2, 3.2)
-_ACROSS = 4
+"""Inches of a panel."""
 _TICKS = 8
 _COLUMNS = 2
 """Columns of a legend above bars."""
 _TITLE = 42
 """Characters of a line of a title."""
-_DPI = 160
 _GAIN = "selection-reward gain, points"
 _PLACE = ["model", "task"]
 _TERMS = {"support": "Support redistribution", "voting": "Conditional voting", "total": "Total"}
-
-Panel = Callable[[Axes], None]
-"""Draws one pair of axes."""
-
-
-@rc_context({"text.parse_math": False})  # names are no mathematics, whatever dollars they have
-def draw_panels(panels: Sequence[Panel], image: Image = "png") -> bytes:
-    """Return panels in one image, in rows of four; at least one."""
-    across = min(len(panels), _ACROSS)
-    down = -(-len(panels) // across)
-    figure = Figure(
-        figsize=(_PANEL[0] * across, _PANEL[1] * down),
-        dpi=_DPI,
-        layout="constrained",
-        facecolor="white",
-    )
-    FigureCanvasAgg(figure)
-    grid = figure.subplots(down, across, squeeze=False)
-    for axes, draw in zip(grid.flat, panels, strict=False):
-        prepare(axes)
-        draw(axes)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_axis_off()
-    return saved(figure, image)
 
 
 def draw_bands(  # noqa: PLR0913 - the parts of a panel; most are optional
@@ -389,5 +361,5 @@ def write_figures(directory: Path, analysis: Analysis) -> tuple[str, ...]:
     for name, panels in figures.items():
         directory.mkdir(parents=True, exist_ok=True)
         for image in get_args(Image):
-            write_file(directory / f"{name}.{image}", draw_panels(panels, image))
+            write_file(directory / f"{name}.{image}", draw_panels(panels, image, _PANEL))
     return tuple(figures)

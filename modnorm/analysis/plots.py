@@ -26,22 +26,44 @@ from modnorm.search.voting import RowVote
 INK, MUTED, GRID = "#1f2933", "#66727f", "#e4e8ec"
 BARS, RIGHT, WRONG, BASE_COLOUR = "#8fc1de", "#2a6f97", "#d9a48f", "#b4472e"
 Image = Literal["png", "svg"]
+Panel = Callable[[Axes], None]
+"""Draws one pair of axes."""
 _METADATA: Mapping[Image, dict[str, None]] = MappingProxyType(
     {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
 )
 _SIZE = (6.4, 3.8)
+_ACROSS = 4
 _DPI = 160
 _DARK = {INK: "#e3e8ed", MUTED: "#9aa6b2", GRID: "#2d3640", "#ffffff": "#14191f"}
 
 
-def drawn(draw: Callable[[Axes], None], image: Image = "png") -> bytes:
-    """Return the image that a function draws on one pair of axes."""
-    figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained", facecolor="white")
+@rc_context({"text.parse_math": False})  # names are no mathematics, whatever dollars they have
+def draw_panels(
+    panels: Sequence[Panel], image: Image = "png", size: tuple[float, float] = _SIZE
+) -> bytes:
+    """Return panels of a size in inches as one image, in rows of four; at least one.
+
+    The bytes have no date and no name of a program.
+    """
+    across = min(len(panels), _ACROSS)
+    down = -(-len(panels) // across)
+    figure = Figure(
+        figsize=(size[0] * across, size[1] * down),
+        dpi=_DPI,
+        layout="constrained",
+        facecolor="white",
+    )
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    prepare(axes)
-    draw(axes)
-    return saved(figure, image)
+    grid = figure.subplots(down, across, squeeze=False)
+    for axes, draw in zip(grid.flat, panels, strict=False):
+        _prepare(axes)
+        draw(axes)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    content = io.BytesIO()
+    with rc_context({"svg.hashsalt": "modnorm"}):  # else element ids are random
+        figure.savefig(content, format=image, metadata=_METADATA[image])
+    return content.getvalue()
 
 
 def follow_theme(svg: bytes) -> bytes:
@@ -55,15 +77,7 @@ def follow_theme(svg: bytes) -> bytes:
     return svg.replace(b"<defs>", style.encode(), 1)
 
 
-def saved(figure: Figure, image: Image = "png") -> bytes:
-    """Return the bytes of a figure, without a date and the name of a program."""
-    content = io.BytesIO()
-    with rc_context({"svg.hashsalt": "modnorm"}):  # else element ids are random
-        figure.savefig(content, format=image, metadata=_METADATA[image])
-    return content.getvalue()
-
-
-def prepare(axes: Axes) -> None:
+def _prepare(axes: Axes) -> None:
     """Give a pair of axes the style."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -144,7 +158,7 @@ def draw_plots(data: PlotData) -> dict[str, bytes]:
 
 def draw_plot(name: str, data: PlotData, image: Image = "png") -> bytes:
     """Return one plot by one of the names that `plot_names` returns."""
-    return drawn(partial(_DRAWINGS[name], data=data), image)
+    return draw_panels([partial(_DRAWINGS[name], data=data)], image)
 
 
 def _ensembles(document: ResultsDocument) -> Sequence[EnsembleEntry]:
@@ -315,8 +329,8 @@ _DRAWINGS: Mapping[str, Callable[..., None]] = MappingProxyType(
 def draw_radius(document: GridDocument | MatchingDocument) -> bytes:
     """Return the plot of an artifact as PNG bytes that depend on it alone."""
     if isinstance(document, GridDocument):
-        return drawn(partial(_grid, document=document))
-    return drawn(partial(_matching, document=document))
+        return draw_panels([partial(_grid, document=document)])
+    return draw_panels([partial(_matching, document=document)])
 
 
 def _grid(axes: Axes, document: GridDocument) -> None:

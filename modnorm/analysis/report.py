@@ -28,7 +28,15 @@ from modnorm.analysis.document import (
     describe_truncated,
 )
 from modnorm.analysis.environments import describe_mixed
-from modnorm.analysis.plots import BARS, BASE_COLOUR, RIGHT, WRONG, add_legend, drawn, name_axes
+from modnorm.analysis.plots import (
+    BARS,
+    BASE_COLOUR,
+    RIGHT,
+    WRONG,
+    add_legend,
+    draw_panels,
+    name_axes,
+)
 
 BEST_SHOWN = 10
 _CAPTION = "Held-out accuracy of each round's models with 95 % Wilson intervals, and of the base."
@@ -135,7 +143,7 @@ def render_distillation(document: DistillationDocument) -> str:
 
 def draw_rounds(document: DistillationDocument) -> bytes:
     """Return a PNG of the held-out accuracies of base, rank 1, vote and student by round."""
-    return drawn(partial(_rounds, document=document))
+    return draw_panels([partial(_rounds, document=document)])
 
 
 def _rounds(axes: Axes, document: DistillationDocument) -> None:

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from modnorm.analysis import plots
 from modnorm.analysis.document import results_document
-from modnorm.analysis.figures import draw_bands, draw_bars, draw_panels
-from modnorm.analysis.plots import follow_theme
+from modnorm.analysis.figures import draw_bands, draw_bars
+from modnorm.analysis.plots import draw_panels, follow_theme
 from tests.analysis.run_plots import draw_run
 
 SVG = "{http://www.w3.org/2000/svg}"
