@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import groupby, product
 from pathlib import Path
 from textwrap import fill
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from modnorm.analysis.analyses import analyze
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.figures import write_figures
 from modnorm.analysis.frames import RunFrames
@@ -24,6 +25,7 @@ from modnorm.analysis.seeds import grid_interval
 from modnorm.analysis.uncertainty import ConfidenceInterval, sign_flip
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
+from modnorm.search.voting import count_votes
 from modnorm.spec import read_yaml
 from modnorm.suites import LoadedSuite, load_suite
 from modnorm.suites.building import build_tables
@@ -302,7 +304,7 @@ def _beyond(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
         for key, members in groupby(runs, key=lambda run: run[0])
     }
     data = {
-        f"{name}, seeds: {len(places)}": [_Recorded(place, pool[place]) for place in places]
+        f"{name}, seeds: {len(places)}": [_Recorded(place) for place in places]
         for name, places in groups.items()
     }
     tables = {
@@ -324,44 +326,27 @@ def _group(document: ResultsDocument) -> tuple[object, ...]:
     return model, spec["task"]["name"], spec["method"]["name"], f"N={size}"
 
 
-_VOTES = (
-    *("population", "ensemble_size", "row", "answer", "correct"),
-    *("valid", "support", "correct_support", "skipped"),
-)
-
-
 class _Recorded:
     """The recorded rewards and votes of one run."""
 
-    def __init__(self, place: Path, document: ResultsDocument) -> None:
+    def __init__(self, place: Path) -> None:
         run = load_run(place)
-        answers = run.answers_frame(["candidate", "split", "row", "vote", "reward", "correct"])
+        answers = run.answers_frame(["candidate", "split", "row", "reward"])
         selection = answers[(answers["split"] == "selection") & (answers["candidate"] >= 0)]
         rewards = selection.pivot(index="candidate", columns="row", values="reward")
-        self.document = document
         self.rewards = rewards.to_numpy(dtype=float)
         self.is_whole = len(rewards) > 0 and not np.isnan(self.rewards).any()
-        rows = max((each.rows for each in run.ensembles), default=0)
-        ballots, _ = read_ballots(place, rows)
+        ballots, _ = read_ballots(place, max((each.rows for each in run.ensembles), default=0))
+        self.base = ballots[BASE_INDEX]
         self.ballots = {each: one for each, one in ballots.items() if not any(one.skipped)}
-        base = answers[(answers["split"] == "heldout") & (answers["candidate"] == -1)]
-        self.base_valid = np.asarray(base["vote"].notna(), dtype=np.float64)
-        self.base_right = np.asarray(base["correct"], dtype=np.float64)
-        lines = run.votes_frame(_VOTES)
-        self.lines = lines[
-            lines["skipped"]
-            .groupby([lines["population"], lines["ensemble_size"]])
-            .transform("sum")
-            == 0
-        ]
-
-    def vote(self, population: int, size: int) -> pd.DataFrame:
-        """Return the lines of one (N, K); none if experts skipped rows or it is not reported."""
-        lines = self.lines
-        return lines[(lines["population"] == population) & (lines["ensemble_size"] == size)]
-
-    def ensembles(self) -> set[tuple[int, int]]:
-        return set(zip(self.lines["population"], self.lines["ensemble_size"], strict=True))
+        self.votes = {
+            (each.population, each.ensemble_size): pd.DataFrame(
+                count_votes([ballots[expert] for expert in each.experts])
+            )
+            for each in run.ensembles
+            if self.ballots.keys() >= {*each.experts}
+        }
+        """By (N, K) whose experts skipped no row: a line for each row."""
 
 
 _SELECTING = (
@@ -392,6 +377,8 @@ def _selection_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
         "race 33, 67, 133": partial(recorded.by_race, stages=_THIRD),
         "Wilson bounds": partial(recorded.by_bounds, most=max(1.0, most)),
     }
+    # Many rules choose the same candidates.
+    accuracies = [cache(partial(recorded.known_accuracy, run.ballots)) for run in whole]
     candidates = len(whole[0].rewards)
     for size, (rule, select) in product((10, 25), rules.items()):
         if size >= candidates:
@@ -402,8 +389,8 @@ def _selection_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
             "recall": [[100 * one.recall for one in of_run] for of_run in found],
             "lost": [[one.lost for one in of_run] for of_run in found],
             "accuracy": [
-                [100 * recorded.known_accuracy(run.ballots, one.chosen) for one in of_run]
-                for run, of_run in zip(whole, found, strict=True)
+                [100 * accuracy(one.chosen) for one in of_run]
+                for accuracy, of_run in zip(accuracies, found, strict=True)
             ],
         }
         yield (
@@ -423,14 +410,14 @@ def _of_first_rows(
 
 
 def _unselected_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
-    size = max((population for run in runs for population, _ in run.ensembles()), default=0)
-    found = [run for run in runs if {(25, 25), (size, 25)} <= run.ensembles()]
+    size = max((population for run in runs for population, _ in run.votes), default=0)
+    found = [run for run in runs if {(25, 25), (size, 25)} <= run.votes.keys()]
     if not found or size == 25:
         return
     grids = [
-        np.stack([run.base_right for run in found]),
+        np.array([run.base.correct for run in found], dtype=float),
         *(
-            np.stack([run.vote(n, 25)["correct"].to_numpy(dtype=float) for run in found])
+            np.stack([run.votes[n, 25]["correct"].to_numpy(dtype=float) for run in found])
             for n in (25, size)
         ),
     ]
@@ -448,8 +435,8 @@ def _term_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
     place, found = _largest(runs)
     members = [
         (
-            run.base_valid,
-            run.base_right,
+            np.array([vote is not None for vote in run.base.votes], dtype=float),
+            np.array(run.base.correct, dtype=float),
             np.asarray(votes["valid"] > 0, dtype=np.float64),
             np.asarray(votes["correct"], dtype=np.float64),
         )
@@ -480,8 +467,8 @@ def _largest(
     runs: Sequence[_Recorded],
 ) -> tuple[tuple[int, int], list[tuple[_Recorded, pd.DataFrame]]]:
     """Return the largest (N, K) of several experts, and its votes in the runs that report it."""
-    place = max((one for run in runs for one in run.ensembles() if one[1] > 1), default=(0, 0))
-    return place, [(run, run.vote(*place)) for run in runs if place in run.ensembles()]
+    place = max((one for run in runs for one in run.votes if one[1] > 1), default=(0, 0))
+    return place, [(run, run.votes[place]) for run in runs if place in run.votes]
 
 
 def _row_of_figures(
