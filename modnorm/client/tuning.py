@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from modnorm.errors import ConflictError, InvalidInputError, ModnormError
 from modnorm.radius.artifact import (
@@ -12,7 +13,6 @@ from modnorm.radius.artifact import (
     GridTrial,
     MethodSubject,
     Subject,
-    mean,
     smallest,
 )
 from modnorm.spec import DataSpec, ExperimentSpec, parse_section, parse_spec, read_yaml
@@ -100,7 +100,7 @@ def grid_document(
         trial = GridTrial(seed=each.seed, metric=each.metric)
         by_radius.setdefault(each.radius, []).append(trial)
     radii = tuple(
-        GridRadius(radius=radius, mean=mean([one.metric for one in tried]), trials=tuple(tried))
+        GridRadius(radius=radius, mean=fmean([one.metric for one in tried]), trials=tuple(tried))
         for radius, tried in by_radius.items()
     )
     population, task, method = example.population, example.task, example.method

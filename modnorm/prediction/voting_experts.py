@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits, OnTokens
+from modnorm.engines.protocol import Engine, Finish, GenerationLimits, OnTokens
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
 from modnorm.tasks import Row, Task
@@ -73,33 +73,24 @@ class VotingExperts:
         ):
             for completion in completions:
                 row = asked[completion.index]
-                stops = questions.stops[row] if questions.stops else ()
-                stopped = stop_at(completion, stops)
-                yield row, expert_answer(expert, self._task, questions.rows[row], stopped)
-
-
-def stop_at(completion: Completion, stops: Sequence[str]) -> Completion:
-    """Return a completion up to the first of some texts; its tokens are those generated."""
-    text = text_before(completion.text, stops)
-    if text == completion.text:
-        return completion
-    return replace(completion, text=text, finish=Finish.STOP)
+                question = questions.rows[row]
+                text = text_before(
+                    completion.text, questions.stops[row] if questions.stops else ()
+                )
+                is_whole = text == completion.text
+                yield (
+                    row,
+                    ExpertAnswer(
+                        expert=expert.index,
+                        vote=None if question is None else vote_key(self._task, question, text),
+                        completion=text,
+                        tokens=completion.tokens,
+                        truncated=is_whole and completion.finish is Finish.LENGTH,
+                    ),
+                )
 
 
 def text_before(text: str, stops: Sequence[str]) -> str:
     """Return a text up to the first of some texts; the whole text without one."""
     places = [place for place in map(text.find, stops) if place >= 0]
     return text[: min(places)] if places else text
-
-
-def expert_answer(
-    expert: Expert, task: Task, row: Row | None, completion: Completion
-) -> ExpertAnswer:
-    """Return an expert's completion with its vote."""
-    return ExpertAnswer(
-        expert=expert.index,
-        vote=None if row is None else vote_key(task, row, completion.text),
-        completion=completion.text,
-        tokens=completion.tokens,
-        truncated=completion.finish is Finish.LENGTH,
-    )

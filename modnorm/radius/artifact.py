@@ -63,13 +63,6 @@ def smallest(objectives: Sequence[tuple[float, float | None]]) -> float:
     return min(usable)[1]
 
 
-def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean, whose rounding does not depend on the order."""
-    return math.fsum(values) / len(values)
-
-
-GRID, MATCHING = "grid", "functional-matching"
-
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
@@ -26,7 +27,6 @@ from modnorm.radius.artifact import (
     Reference,
     Subject,
     check_count,
-    mean,
     objective,
     smallest,
 )
@@ -259,8 +259,8 @@ def _condition(
     candidates = tuple(measurements[scale_map.digest, radius, seed] for seed in plan.seeds)
     return Condition(
         radius=radius,
-        kl=mean([one.kl for one in candidates]),
-        hidden=mean([one.hidden for one in candidates]),
-        hidden_rms=mean([one.hidden_rms for one in candidates]),
+        kl=fmean([one.kl for one in candidates]),
+        hidden=fmean([one.hidden for one in candidates]),
+        hidden_rms=fmean([one.hidden_rms for one in candidates]),
         candidates=candidates,
     )

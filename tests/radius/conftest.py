@@ -1,6 +1,7 @@
 """Handmade artifacts, and tiny random models of every family in float32."""
 
 from collections.abc import Mapping
+from statistics import fmean
 
 import pytest
 import torch
@@ -21,7 +22,6 @@ from modnorm.radius.artifact import (
     RadiusArtifact,
     Reference,
     Subject,
-    mean,
     objective,
 )
 from modnorm.spec import DataSpec, EngineSpec, Masses
@@ -87,7 +87,7 @@ def make_grid():
             radii=tuple(
                 GridRadius(
                     radius=radius,
-                    mean=mean(values),
+                    mean=fmean(values),
                     trials=tuple(
                         GridTrial(seed=seed, metric=value)
                         for seed, value in zip(seeds, values, strict=True)
@@ -107,7 +107,7 @@ def _condition(kind, radius, figures, **more):
         for seed, (kl, hidden) in enumerate(figures)
     )
     means = {
-        name: mean([getattr(one, name) for one in candidates])
+        name: fmean([getattr(one, name) for one in candidates])
         for name in ("kl", "hidden", "hidden_rms")
     }
     return kind(radius=radius, candidates=candidates, **means, **more)
