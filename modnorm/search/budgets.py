@@ -1,8 +1,6 @@
 """The cost of a main run (paper, app. "Evaluation-Budget Accounting")."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,25 +19,9 @@ class Budget:
         """Evaluations of the whole main run."""
         return self.search + self.development + self.final
 
-    def __add__(self, other: Self) -> "Budget":
-        return Budget(
-            self.search + other.search,
-            self.development + other.development,
-            self.final + other.final,
-        )
-
     def as_dict(self) -> dict[str, int]:
         """Return the counts and their total by name."""
-        return {
-            "search": self.search,
-            "development": self.development,
-            "final": self.final,
-            "total": self.total,
-        }
-
-
-def total_budget(budgets: Iterable[Budget]) -> Budget:
-    return sum(budgets, Budget())
+        return {**asdict(self), "total": self.total}
 
 
 def ensemble_budget(

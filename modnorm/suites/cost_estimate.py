@@ -19,7 +19,7 @@ from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.hints import one_of
-from modnorm.search.budgets import Budget, ensemble_budget, iterative_budget, total_budget
+from modnorm.search.budgets import Budget, ensemble_budget, iterative_budget
 from modnorm.spec import DataSpec, DistillationSpec, ExperimentSpec
 from modnorm.spec_checks import task_of
 from modnorm.suites.cells import Cell, calibrates, ensembles_of
@@ -348,13 +348,9 @@ def _budget(spec: ExperimentSpec, selection: int, heldout: int, development: int
             development_interval=spec.iterative.evaluate_every,
             development_rows=development,
         )
-    population, size = spec.population, max(spec.population.ensemble_sizes)
-    largest = [
-        ensemble_budget(prefix, size, heldout, selection_rows=selection)
-        for prefix in population.reported_prefixes
-    ]
-    experts = min(total_budget(largest).final, population.size * heldout)
-    return Budget(search=largest[-1].search, final=experts)
+    population, prefixes = spec.population, spec.population.reported_prefixes
+    experts = min(len(prefixes) * max(population.ensemble_sizes), population.size)
+    return ensemble_budget(prefixes[-1], experts, heldout, selection_rows=selection)
 
 
 def count_rows(data: DataSpec) -> int | None:
