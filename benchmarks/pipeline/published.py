@@ -34,7 +34,7 @@ from modnorm.search.voting import plurality
 from modnorm.spec import DataSpec, ExperimentSpec, load_spec
 from modnorm.spec_checks import task_of
 from modnorm.tasks.protocol import Judgement, Row
-from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.row_loading import load_data
 from modnorm.tasks.task_errors import render_prompts
 
 WORKER = "benchmarks.pipeline.published_worker.PublishedWorker"
@@ -89,7 +89,7 @@ class PublishedRun:
         return len(sheets), right / len(rows)
 
     def _rows(self, source: DataSpec) -> Sequence[Row]:
-        return load_rows(self._task, source, field="task", folders=self._folders)
+        return load_data(self._task, source, field="task", folders=self._folders).rows
 
     def _prompts(self, rows: Sequence[Row]) -> list[list[int]]:
         return [self._encoder.encode(one) for one in render_prompts(self._task, rows, "row")]

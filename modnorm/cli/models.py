@@ -58,12 +58,12 @@ def calibrate(
             from modnorm.checkpoint.prompts import PromptEncoder
             from modnorm.checkpoint.reference import resolve_checkpoint
             from modnorm.tasks import get_task
-            from modnorm.tasks.row_loading import load_rows
+            from modnorm.tasks.row_loading import load_data
             from modnorm.tasks.task_errors import render_prompts
 
         found = get_task(task)
         checkpoint = resolve_checkpoint(model, revision)
-        rows = load_rows(found, source, field="data", folders=settings().split_folders)
+        rows = load_data(found, source, field="data", folders=settings().split_folders).rows
         encoder = PromptEncoder(checkpoint)
         asked = render_prompts(found, rows[:examples], "row")
         prompts = [encoder.encode(messages) for messages in asked]

@@ -22,7 +22,7 @@ from modnorm.radius.functional_matching import MatchingPlan
 from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import task_of
 from modnorm.tasks.row_files import resolve_file
-from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.row_loading import load_data
 from modnorm.tasks.task_errors import render_prompts
 
 CalibrationProgress = Callable[[int, int], None]
@@ -83,7 +83,7 @@ def _prompts(
     spec: ExperimentSpec, checkpoint: Checkpoint, count: int, client: ClientSettings
 ) -> list[list[int]]:
     task, source = task_of(spec), spec.task.selection
-    rows = load_rows(task, source, field="task.selection", folders=client.split_folders)
+    rows = load_data(task, source, field="task.selection", folders=client.split_folders).rows
     encoder = PromptEncoder(checkpoint)
     return [
         encoder.encode(messages)

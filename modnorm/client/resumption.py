@@ -14,7 +14,7 @@ from modnorm.host import expand_home
 from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import development_of, task_of
 from modnorm.tasks.columns import prompts_digest, rows_digest
-from modnorm.tasks.row_loading import is_dataset, load_rows
+from modnorm.tasks.row_loading import is_dataset, load_data
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto
@@ -99,7 +99,7 @@ def _digests(
         splits.append((place, chosen_on, provenance.development_digest))
     for field, named_rows, digest in splits:
         if not is_dataset(named_rows.source):
-            rows = load_rows(task, named_rows, field=field, folders=folders)
+            rows = load_data(task, named_rows, field=field, folders=folders).rows
             yield field, rows_digest(rows), digest
             if field == "task.heldout" and provenance.prompts_digest:
                 prompts = render_prompts(task, rows, "heldout row")

@@ -192,17 +192,6 @@ def load_data(
     return LoadedRows(tuple(rows), opened.revision, tuple(places))
 
 
-def load_rows(
-    task: Task,
-    spec: DataSpec,
-    *,
-    field: str,
-    roots: Sequence[Path] | None = None,
-    folders: Sequence[Path] | None = None,
-) -> tuple[Row, ...]:
-    return load_data(task, spec, field=field, roots=roots, folders=folders).rows
-
-
 def parse_row(
     task: Task, columns: Raw, place: str, *, field: str, parse: Callable[[Raw], Row] | None = None
 ) -> Row:

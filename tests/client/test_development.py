@@ -9,7 +9,7 @@ from modnorm.spec import DataSpec, parse_spec
 from modnorm.spec_checks import check_locally
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import rows_digest
-from modnorm.tasks.row_loading import BUNDLED, load_rows
+from modnorm.tasks.row_loading import BUNDLED, load_data
 from modnorm.v1.experiment_pb2 import Provenance
 from tests.faults import error_at
 
@@ -55,7 +55,7 @@ def grid(tested_on):
 
 def digest_of(rows):
     named = DataSpec.model_validate(rows if isinstance(rows, dict) else {"source": rows})
-    return rows_digest(load_rows(get_task("countdown"), named, field="heldout"))
+    return rows_digest(load_data(get_task("countdown"), named, field="heldout").rows)
 
 
 @pytest.mark.parametrize("by_name", [True, False])

@@ -11,7 +11,7 @@ from modnorm.spec import parse_spec
 from modnorm.tasks.columns import prompts_digest, rows_digest
 from modnorm.tasks.countdown import Countdown
 from modnorm.tasks.protocol import Message
-from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.row_loading import load_data
 from modnorm.v1.experiment_pb2 import Provenance
 from tests.faults import error_at
 
@@ -63,7 +63,7 @@ def provenance(local, tmp_path):
     """What an experiment of the files as they are is made from."""
 
     def digest(rows, field):
-        return rows_digest(load_rows(Countdown(), rows, field=field))
+        return rows_digest(load_data(Countdown(), rows, field=field).rows)
 
     return Provenance(
         model_digest=resolve_checkpoint(local.model.name).digest,
@@ -71,7 +71,10 @@ def provenance(local, tmp_path):
         selection_digest=digest(local.task.selection, "task.selection"),
         heldout_digest=digest(local.task.heldout, "task.heldout"),
         prompts_digest=prompts_digest(
-            map(Countdown().messages, load_rows(Countdown(), local.task.heldout, field="heldout"))
+            map(
+                Countdown().messages,
+                load_data(Countdown(), local.task.heldout, field="heldout").rows,
+            )
         ),
         scorer=Countdown().scorer,
     )

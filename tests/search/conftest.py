@@ -16,7 +16,7 @@ from modnorm.search.stopping import EarlyStop
 from modnorm.spec import DataSpec
 from modnorm.tasks import Row
 from modnorm.tasks.countdown import Countdown
-from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.row_loading import load_data
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +60,7 @@ def scale_map(make_scale_map: Callable[[str], ScaleMap]) -> ScaleMap:
 @pytest.fixture(scope="session")
 def rows(task: Countdown) -> Sequence[Row]:
     spec = DataSpec(source="bundled:countdown-selection", limit=12)
-    return load_rows(task, spec, field="task.selection")
+    return load_data(task, spec, field="task.selection").rows
 
 
 @pytest.fixture(scope="session")

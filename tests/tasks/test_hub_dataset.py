@@ -8,7 +8,7 @@ import pytest
 from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.row_loading import load_data, load_rows
+from modnorm.tasks.row_loading import load_data
 from tests.faults import error_at
 
 FIELD = "task.heldout"
@@ -17,7 +17,7 @@ COMMIT = "0123456789" * 4
 
 def load(source="openai/gsm8k", split="test", **options):
     spec = DataSpec(source=source, split=split, **options)
-    return load_rows(get_task("gsm8k"), spec, field=FIELD)
+    return load_data(get_task("gsm8k"), spec, field=FIELD).rows
 
 
 class Builder:

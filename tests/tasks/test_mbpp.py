@@ -5,7 +5,7 @@ import pytest
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.spec import DataSpec
 from modnorm.tasks import check_sandbox, get_task
-from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.row_loading import load_data
 from tests.faults import error_at
 
 ROW = {
@@ -50,7 +50,7 @@ def test_a_row_whose_tests_cannot_be_judged_is_refused(make_task, scorer, tmp_pa
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     task = make_task("mbpp", scorer)
     with error_at("task.heldout") as caught:
-        load_rows(task, DataSpec(source=str(path)), field="task.heldout")
+        load_data(task, DataSpec(source=str(path)), field="task.heldout")
     assert caught.value.message == (
         f"{path}, line 2, column 'test_list': tests[1]: only the program itself could report "
         "whether it holds: for x in (1, 2): assert double(x) == 2 * x"

@@ -4,7 +4,7 @@ import pytest
 
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task, puzzles
-from modnorm.tasks.row_loading import BUNDLED, load_rows
+from modnorm.tasks.row_loading import BUNDLED, load_data
 
 SETS = {"countdown-selection": 200, "countdown-development": 200, "countdown-heldout": 500}
 
@@ -30,7 +30,7 @@ def test_bundled_puzzles_are_solved_by_their_stored_solutions(name, count):
     task = get_task("countdown")
     lines = (BUNDLED / f"{name}.jsonl").read_text().splitlines()
     solutions = [json.loads(line)["solution"] for line in lines]
-    rows = load_rows(task, DataSpec(source=f"bundled:{name}"), field="task.selection")
+    rows = load_data(task, DataSpec(source=f"bundled:{name}"), field="task.selection").rows
     assert len(rows) == count
     for row, solution in zip(rows, solutions, strict=True):
         assert task.judge(row, f"<answer>{solution}</answer>").correct

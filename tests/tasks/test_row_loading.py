@@ -7,7 +7,7 @@ from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import encode_rows, prompts_digest, rows_digest
 from modnorm.tasks.protocol import Message
-from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.row_loading import load_data
 from tests.faults import error_at
 
 TASK = get_task("countdown")
@@ -17,7 +17,7 @@ EXPECTED = tuple({"numbers": [n, 2, 3], "target": n + 5} for n in range(1, 6))
 
 
 def load(path, **options):
-    return load_rows(TASK, DataSpec(source=str(path), **options), field=FIELD)
+    return load_data(TASK, DataSpec(source=str(path), **options), field=FIELD).rows
 
 
 @pytest.mark.parametrize("name", FORMATS)

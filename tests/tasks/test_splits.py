@@ -9,7 +9,7 @@ from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.row_files import OpenedSource
-from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.row_loading import load_data
 from modnorm.tasks.splits import Origin, open_split, shuffled
 from tests.faults import error_at
 
@@ -28,10 +28,10 @@ def test_the_shuffle_is_the_papers():
 
 def test_a_split_is_found_in_a_folder_of_own_files(folder, puzzles):
     spec = DataSpec(source="split:gsm8k/heldout", offset=1, limit=2)
-    rows = load_rows(get_task("gsm8k"), spec, field=FIELD, roots=[folder])
+    rows = load_data(get_task("gsm8k"), spec, field=FIELD, roots=[folder]).rows
     assert [row["answer"] for row in rows] == ["3", "4"]
     spec = DataSpec(source="split:countdown/selection")
-    rows = load_rows(get_task("countdown"), spec, field=FIELD, roots=[folder])
+    rows = load_data(get_task("countdown"), spec, field=FIELD, roots=[folder]).rows
     assert [row["numbers"] for row in rows] == [row["numbers"] for row in shuffled(puzzles)[:5]]
 
 

@@ -13,7 +13,7 @@ from modnorm.search.scoring import _judge
 from modnorm.spec import DataSpec
 from modnorm.tasks.gsm8k import Gsm8k
 from modnorm.tasks.protocol import Judgement
-from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.row_loading import load_data
 from modnorm.tasks.task_errors import metric, render_prompts
 from tests.faults import error_at
 
@@ -90,7 +90,7 @@ def test_prompts_and_rows_that_raise_are_bad_input(tmp_path: Any) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("{}\n")
     with error_at("task.name", f"{path}, line 1: KeyError: 'boo', raised at {PLACE}"):
-        load_rows(task, DataSpec(source=str(path)), field="task.selection")
+        load_data(task, DataSpec(source=str(path)), field="task.selection")
 
 
 def test_a_task_that_exits_ends_no_worker_and_no_service() -> None:

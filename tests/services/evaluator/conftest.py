@@ -28,7 +28,7 @@ from modnorm.services.evaluator.shutdown import Shutdown, Watchdog
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import encode_rows
-from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.row_loading import load_data
 from modnorm.v1 import common_pb2, evaluation_pb2_grpc
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
@@ -240,7 +240,7 @@ def add_job(
     """Add a job of the bundled model and task."""
     task = get_task("countdown")
     spec = DataSpec(source="bundled:countdown-selection", limit=ROWS)
-    texts = encode_rows(load_rows(task, spec, field="task.selection"))
+    texts = encode_rows(load_data(task, spec, field="task.selection").rows)
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
     aggregator.rows[digest] = texts
 

@@ -17,7 +17,7 @@ from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import encode_rows
-from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.row_loading import load_data
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
 from tests.services.evaluator.run_job import run_job
@@ -43,9 +43,9 @@ def test_a_job_is_reported_as_the_library_scores_it(
     report = aggregator.reports["a"]
 
     task = get_task("countdown")
-    rows = load_rows(
+    rows = load_data(
         task, DataSpec(source="bundled:countdown-selection", limit=5), field="task.selection"
-    )
+    ).rows
     encoder = PromptEncoder(checkpoint)
     prompts = [encoder.encode(task.messages(row)) for row in rows]
     with ThreadPoolExecutor(1) as judges:
