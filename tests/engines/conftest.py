@@ -41,6 +41,9 @@ if find_spec("vllm"):
     if not torch.cuda.is_available():
         ENGINES.append("vllm as on a GPU")
 
+ONE_CHECKPOINT = {DRAFTING: "bundled", "vllm as on a GPU": "llama"}
+"""Engines that differ from another in what does not depend on the layout: each takes one."""
+
 PLAIN = "MODNORM_TEST_PLAIN_VLLM"
 """Set to 1, it switches every registered optimisation of the vLLM engine off."""
 
@@ -53,6 +56,20 @@ QUESTIONS = (
     "A",
     "Count from one to ten, then back.",
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out engines with a checkpoint that is not theirs: a start takes many seconds."""
+    items[:] = [item for item in items if _is_paired(getattr(item, "callspec", None))]
+
+
+def _is_paired(called: Any) -> bool:
+    chosen = called.params if called else {}
+    engine, checkpoint = chosen.get("engine"), chosen.get("checkpoint")
+    return not isinstance(engine, str) or checkpoint in (
+        None,
+        ONE_CHECKPOINT.get(engine, checkpoint),
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

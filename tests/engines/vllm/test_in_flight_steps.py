@@ -126,7 +126,7 @@ def test_answers_are_the_same_if_the_cache_is_too_small(
                 preempt(*given, **named)
 
             scheduler._preempt_request = counted
-            ended = engine.generate(PROMPTS, GenerationLimits(100))
+            ended = engine.generate(PROMPTS, GenerationLimits(60))
             said.append({one.index: one.text for one in ended})
             preempted.append(len(count))
         finally:
