@@ -12,8 +12,7 @@ import typer
 
 from modnorm import errors
 from modnorm.cli.commands import COMMANDS, CommandGroup
-from modnorm.cli.console import on_one_line, visible
-from modnorm.cli.options import Json
+from modnorm.cli.console import emit, on_one_line, output, visible
 from modnorm.files import file_fault
 from modnorm.host import exempt_loopback, is_utf8
 
@@ -27,12 +26,12 @@ _CALLER_ERRORS = (
 )
 
 
-def version(*, as_json: Json = False) -> None:
+def version() -> None:
     """Print the version."""
     from importlib.metadata import version as installed_version  # takes 50 ms
 
     number = installed_version("modnorm")
-    typer.echo(json.dumps({"version": number}) if as_json else number)
+    emit({"version": number}, number)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - how typer calls it
@@ -79,7 +78,7 @@ def main() -> None:
     Ctrl-C. Errors of the tree in `modnorm.errors`, of the file system and of the options are one
     line on stderr (JSON with `--json`). Any other exception is a defect and keeps its traceback.
     """
-    as_json = "--json" in sys.argv
+    output.as_json = "--json" in sys.argv  # of a command whose options are not read yet
     # Otherwise the interpreter looks for garbage among all objects before it ends, for seconds.
     atexit.register(gc.freeze)
     exempt_loopback()
@@ -90,14 +89,14 @@ def main() -> None:
         _refuse_other_encodings(sys.argv[1:])
         sys.exit(build_app()(prog_name="modnorm", standalone_mode=False) or 0)
     except typer.TyperException as error:
-        _report_usage(error, as_json=as_json)
+        _report_usage(error)
         sys.exit(error.exit_code)
     except errors.ModnormError as error:
-        _report(error, as_json=as_json)
+        _report(error)
         sys.exit(exit_code(error))
     except OSError as error:
         fault = file_fault(error)
-        _report(fault, as_json=as_json)
+        _report(fault)
         sys.exit(exit_code(fault))
 
 
@@ -115,7 +114,7 @@ def exit_code(error: errors.ModnormError) -> int:
     return 2 if isinstance(error, _CALLER_ERRORS) else 1
 
 
-def _report_usage(error: typer.TyperException, *, as_json: bool) -> None:
+def _report_usage(error: typer.TyperException) -> None:
     """Print an error of command, arguments or options; print help if no command was named."""
     text = _plain(error)
     if text.startswith("Usage:"):
@@ -125,7 +124,7 @@ def _report_usage(error: typer.TyperException, *, as_json: bool) -> None:
     path = context.command_path if context is not None else "modnorm"
     words = on_one_line(" ".join(text.split())).removesuffix(".")
     fault = errors.InvalidInputError(words[:1].lower() + words[1:], remedy=f"{path} --help")
-    _report(fault, as_json=as_json)
+    _report(fault)
 
 
 def _plain(error: typer.TyperException) -> str:
@@ -143,7 +142,7 @@ def _plain(error: typer.TyperException) -> str:
     return text.replace(fault["msg"], plain_words(fault))
 
 
-def _report(error: errors.ModnormError, *, as_json: bool) -> None:
+def _report(error: errors.ModnormError) -> None:
     document = {
         "error": type(error).__name__,
         "message": error.message,
@@ -151,4 +150,4 @@ def _report(error: errors.ModnormError, *, as_json: bool) -> None:
         "remedy": error.remedy,
         "place": error.place,
     }
-    typer.echo(json.dumps(document) if as_json else visible(f"error: {error}"), err=True)
+    typer.echo(json.dumps(document) if output.as_json else visible(f"error: {error}"), err=True)

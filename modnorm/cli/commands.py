@@ -2,14 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import wraps
+from inspect import Parameter, signature
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, cast
+from typing import Annotated, NamedTuple, Protocol, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 from typing_extensions import override
+
+from modnorm.cli.console import output
+from modnorm.cli.options import opt
 
 
 class Command(NamedTuple):
@@ -79,6 +84,14 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
 )
 """All commands, in the order of the help."""
 
+_JSON = Annotated[bool, opt("--json", "Write JSON to stdout.")]
+_QUIET = Annotated[bool, opt("--quiet -q", "Show no progress.")]
+_SHOW_PROGRESS = frozenset((
+    "calibrate", "distil", "match", "predict", "prepare", "rescore", "run", "submit", "tune",
+    "watch",
+))  # fmt: skip
+"""Commands with the option `--quiet`."""
+
 
 class _Writer(Protocol):
     """What writes the help of a command."""
@@ -115,5 +128,25 @@ def _load(name: str) -> TyperCommand | TyperGroup:
         add_completion=False,
     )
     for inner, function in loaded.items() if isinstance(loaded, Mapping) else [(name, loaded)]:
-        app.command(inner)(function)
+        app.command(inner)(_with_output(function, shows_progress=inner in _SHOW_PROGRESS))
     return cast("TyperCommand | TyperGroup", get_command(app))
+
+
+def _with_output(function: Callable[..., None], *, shows_progress: bool) -> Callable[..., None]:
+    """Return a command that also takes the options of `modnorm.cli.console.output`."""
+
+    @wraps(function)
+    def command(*, as_json: bool, quiet: bool = False, **arguments: object) -> None:
+        output.as_json, output.quiet = as_json, quiet
+        function(**arguments)
+
+    options = {"quiet": _QUIET, "as_json": _JSON} if shows_progress else {"as_json": _JSON}
+    added = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=kind)
+        for name, kind in options.items()
+    ]
+    own = signature(function)
+    command.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[*own.parameters.values(), *added]
+    )
+    return command

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from modnorm.cli.console import amount, echo, echo_table, emit_json, interval, note, percent, say
-from modnorm.cli.options import Json, arg, local_run, opt
+from modnorm.cli.options import arg, local_run, opt
 from modnorm.files import write_fault
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ _INTERVALS = (
 
 def compare(
     directories: Annotated[list[Path], arg("DIR", "Run directories, or folders with some.")],
-    *,
-    as_json: Json = False,
 ) -> None:
     """Show finished runs side by side, with paired tests.
 
@@ -42,11 +40,10 @@ def compare(
     from modnorm.analysis.distillation import is_distillation
 
     if any(is_distillation(directory) for directory in directories):
-        _compare_students(directories, as_json=as_json)
+        _compare_students(directories)
         return
     rows = compare_runs(_load_runs(directories))
-    if as_json:
-        emit_json(rows)
+    if emit_json(rows):
         return
     for start in range(0, len(rows), _SIDE_BY_SIDE):
         _print_side_by_side(rows[start : start + _SIDE_BY_SIDE])
@@ -64,14 +61,13 @@ def _load_runs(directories: Sequence[Path]) -> "list[FinishedRun]":
     return load_runs(finished_runs([local_run(str(each)) for each in directories], note))
 
 
-def _compare_students(directories: Sequence[Path], *, as_json: bool) -> None:
+def _compare_students(directories: Sequence[Path]) -> None:
     """Show distillations beside each other and beside searches."""
     from modnorm.analysis.distillation import compared_entries
     from modnorm.cli.results import print_side_by_side
 
     entries = compared_entries(directories)
-    if as_json:
-        emit_json(entries)
+    if emit_json(entries):
         return
     for start in range(0, len(entries), _SIDE_BY_SIDE):
         print_side_by_side(entries[start : start + _SIDE_BY_SIDE])
@@ -166,7 +162,6 @@ def analyze(
             "Method that others are compared with [default: randopt, else the first].",
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Write tables and figures of finished runs.
 
@@ -181,14 +176,13 @@ def analyze(
         figures = write_analysis(out, analysis)
     except OSError as error:
         raise write_fault(out, error) from error
-    if as_json:
-        emit_json(
-            {
-                "reference": analysis.reference,
-                "tables": list(analysis.tables),
-                "figures": list(figures),
-            }
-        )
+    if emit_json(
+        {
+            "reference": analysis.reference,
+            "tables": list(analysis.tables),
+            "figures": list(figures),
+        }
+    ):
         return
     scaling = analysis.tables.get("population-scaling")
     if scaling is not None:
@@ -222,7 +216,6 @@ def track(
     directories: Annotated[list[Path], arg("DIR", "Directories of finished runs.")],
     *,
     to: Annotated[str, opt("--to TRACKER", "mlflow or wandb.")],
-    as_json: Json = False,
 ) -> None:
     """Log finished runs to an experiment tracker.
 
@@ -234,5 +227,4 @@ def track(
     for directory in directories:
         log_run(directory, to)
         say(f"logged {directory} to {to}")
-    if as_json:
-        emit_json({"tracker": to, "directories": [str(each) for each in directories]})
+    emit_json({"tracker": to, "directories": [str(each) for each in directories]})

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NoReturn
 
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+
+@dataclass
+class Output:
+    """The options `--json` and `--quiet` of the running command."""
+
+    as_json: bool = False
+    quiet: bool = False
+
+
+output = Output()
 INTERRUPTED = 130
 """The exit code of shells for Ctrl-C."""
 
@@ -47,14 +58,17 @@ def stderr() -> "Console":
 
 
 def echo(text: str) -> None:
-    """Print a line of the result to stdout."""
-    typer.echo(visible(text), file=own_stream("stdout"))
+    """Print a line of the result to stdout, unless JSON is wanted."""
+    if not output.as_json:
+        typer.echo(visible(text), file=own_stream("stdout"))
 
 
 def echo_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str] = ()
 ) -> None:
-    """Print a table to stdout; in a pipe it is wide, so that it is not cut."""
+    """Print a table to stdout unless JSON is wanted; in a pipe it is wide, and not cut."""
+    if output.as_json:
+        return
     console = _console("stdout")
     if not console.is_terminal:
         console = _console("stdout", width=_PIPE_COLUMNS)
@@ -64,6 +78,12 @@ def echo_table(
 def say(text: str) -> None:
     """Print a remark to stderr."""
     typer.echo(visible(text), file=own_stream("stderr"), err=True)
+
+
+def tell(text: str) -> None:
+    """Print a remark about progress to stderr, unless `--quiet` is given."""
+    if not output.quiet:
+        say(text)
 
 
 def note(text: str) -> None:
@@ -95,17 +115,17 @@ def _plain_console() -> "type[Console]":
     return PlainConsole
 
 
-def emit_json(value: object) -> None:
-    """Write one JSON document to stdout."""
-    typer.echo(json.dumps(value, indent=2), file=own_stream("stdout"))
+def emit_json(document: object) -> bool:
+    """Write a document to stdout if JSON is wanted; return whether it is."""
+    if output.as_json:
+        typer.echo(json.dumps(document, indent=2), file=own_stream("stdout"))
+    return output.as_json
 
 
-def emit(document: object, text: str, *, as_json: bool) -> None:
+def emit(document: object, text: str) -> None:
     """Write a result to stdout, as JSON or as text."""
-    if as_json:
-        emit_json(document)
-    else:
-        echo(text)
+    emit_json(document)
+    echo(text)
 
 
 def as_dict(message: "Message") -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modnorm.cli.console import echo, emit_json, interruptible, say
-from modnorm.cli.options import Json, arg, opt, settings
+from modnorm.cli.options import arg, opt, settings
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 from modnorm.host import expand_home
 
@@ -21,14 +21,13 @@ All = Annotated[bool, opt("--all", "All tasks instead of those named.")]
 Folder = Annotated[Path | None, opt("--folder FOLDER", f"Folder of data {_DEFAULT}.")]
 
 
-def list_splits(*, folder: Folder = None, as_json: Json = False) -> None:
+def list_splits(*, folder: Folder = None) -> None:
     """List the named splits, their origins and local files."""
     from modnorm.tasks.catalogue import DATASETS
 
     place = _folder(folder)
     listed = {task: list(_entries(data, place)) for task, data in DATASETS.items()}
-    if as_json:
-        emit_json([entry for entries in listed.values() for entry in entries])
+    if emit_json([entry for entries in listed.values() for entry in entries]):
         return
     for task, entries in listed.items():
         echo(f"{task}: {_home(DATASETS[task])}; {DATASETS[task].licence}")
@@ -51,7 +50,6 @@ def fetch_splits(
             "the public origins.",
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Write all splits of tasks into a folder.
 
@@ -69,18 +67,14 @@ def fetch_splits(
         for task in names:
             manifest, written = fetch(task, place, source=source)
             documents.append({"written": written, **manifest.model_dump(mode="json")})
-            if not as_json:
-                origin = _origin(manifest.origin)
-                done = f"fetched from {origin}" if written else "already there and sound"
-                echo(f"{task}: {done}; {place / task}")
-                _echo_splits(manifest)
-    if as_json:
-        emit_json(documents)
+            origin = _origin(manifest.origin)
+            done = f"fetched from {origin}" if written else "already there and sound"
+            echo(f"{task}: {done}; {place / task}")
+            _echo_splits(manifest)
+    emit_json(documents)
 
 
-def check_splits(
-    tasks: Tasks = None, *, every: All = False, folder: Folder = None, as_json: Json = False
-) -> None:
+def check_splits(tasks: Tasks = None, *, every: All = False, folder: Folder = None) -> None:
     """Check the data in a folder against their manifests and the catalogue.
 
     Files of a data set without a manifest must hold the catalogue's rows. The exit code is 2 if a
@@ -91,19 +85,18 @@ def check_splits(
     documents = [
         document
         for task in _named(tasks, every=every)
-        if (document := _check(task, place, every=every, quiet=as_json)) is not None
+        if (document := _check(task, place, every=every)) is not None
     ]
     if not documents:
         raise NotFoundError(
             f"{place} has no data of any task", field="folder", remedy="modnorm data fetch --all"
         )
-    if as_json:
-        emit_json(documents)
+    emit_json(documents)
     if not all(document["sound"] for document in documents):
         raise typer.Exit(2)
 
 
-def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, object] | None:
+def _check(task: str, place: Path, *, every: bool) -> dict[str, object] | None:
     """Check a task and print the verdict; None if it is absent and was not named."""
     from modnorm.tasks.data_fetch import check
 
@@ -111,13 +104,11 @@ def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, obj
         manifest, is_fetched = check(task, place)
     except ModnormError as error:
         absent = every and isinstance(error, NotFoundError)
-        if not quiet:
-            say(f"{task}: absent" if absent else f"error: {error}")
+        say(f"{task}: absent" if absent else f"error: {error}")
         return None if absent else {"task": task, "sound": False, "error": str(error)}
-    if not quiet:
-        how = f"fetched from {_origin(manifest.origin)}"
-        echo(f"{task}: sound, {how if is_fetched else 'own files of the data set'}")
-        _echo_splits(manifest)
+    how = f"fetched from {_origin(manifest.origin)}"
+    echo(f"{task}: sound, {how if is_fetched else 'own files of the data set'}")
+    _echo_splits(manifest)
     document = manifest.model_dump(mode="json")
     return {"sound": True, "fetched": is_fetched, **document}
 

@@ -9,7 +9,6 @@ from modnorm.cli.console import echo, emit, emit_json, warn
 from modnorm.cli.options import (
     BaseModel,
     BaseRevision,
-    Json,
     Population,
     RunServer,
     Size,
@@ -56,7 +55,6 @@ def export(
     server: RunServer = None,
     model: BaseModel = None,
     revision: BaseRevision = None,
-    as_json: Json = False,
 ) -> None:
     """Write a candidate or a trained model as a checkpoint.
 
@@ -82,7 +80,7 @@ def export(
         )
         choice = EnsembleChoice(run, server, population, size)
         write = _write_manifest if manifest else _write_adapters
-        write(choice, place, out, as_json=as_json)
+        write(choice, place, out)
         return
     refuse_given(
         {"n": population, "k": size},
@@ -114,7 +112,7 @@ def export(
         which = f"rank {rank}, candidate {ranked.index}, selection reward {reward:.4f}"
     _warn_of_tokenizer(finding)
     document = {"directory": str(out), **figures, "weights_sha256": digest}
-    emit(document, f"{which}  {digest[:16]}  {out}", as_json=as_json)
+    emit(document, f"{which}  {digest[:16]}  {out}")
 
 
 def _warn_of_tokenizer(finding: "TokenizerFinding") -> None:
@@ -123,9 +121,7 @@ def _warn_of_tokenizer(finding: "TokenizerFinding") -> None:
         warn(finding.sentence)
 
 
-def _write_manifest(
-    choice: "EnsembleChoice", place: "BasePlace", out: Path, *, as_json: bool
-) -> None:
+def _write_manifest(choice: "EnsembleChoice", place: "BasePlace", out: Path) -> None:
     from modnorm.files import write_file
     from modnorm.prediction.ensemble_definition import define_ensemble
     from modnorm.prediction.manifest import encode_manifest, make_manifest
@@ -139,12 +135,10 @@ def _write_manifest(
     write_file(out, content)
     size = f"N={ensemble.population} K={ensemble.ensemble_size}"
     document = {"file": str(out), "bytes": len(content), "experts": list(ensemble.indices)}
-    emit(document, f"{size}  {len(content):,} bytes  {out}", as_json=as_json)
+    emit(document, f"{size}  {len(content):,} bytes  {out}")
 
 
-def _write_adapters(
-    choice: "EnsembleChoice", place: "BasePlace", out: Path, *, as_json: bool
-) -> None:
+def _write_adapters(choice: "EnsembleChoice", place: "BasePlace", out: Path) -> None:
     """Write the experts of an ensemble as adapters, and print the command that serves them."""
     from modnorm.checkpoint.writing import require_new
     from modnorm.client.model_export import check_tokenizer
@@ -169,8 +163,7 @@ def _write_adapters(
     _warn_of_tokenizer(finding)
     command = serving_command(base, ensemble.scale_map, out, names)
     experts = dict(zip(names, ensemble.indices, strict=True))
-    if as_json:
-        emit_json({"directory": str(out), "experts": experts, "command": list(command)})
+    if emit_json({"directory": str(out), "experts": experts, "command": list(command)}):
         return
     for name, index in experts.items():
         echo(f"{out / name}  candidate {index}")
@@ -183,7 +176,6 @@ def rebuild(
     out: Annotated[Path, opt("--out DIR", "Where the checkpoints go.")],
     model: BaseModel = None,
     revision: BaseRevision = None,
-    as_json: Json = False,
 ) -> None:
     """Write and verify the checkpoints of an exported ensemble.
 
@@ -201,8 +193,7 @@ def rebuild(
     names = rebuild_checkpoints(read, base, out, finding)
     _warn_of_tokenizer(finding)
     digests = dict(zip(names, read.weights_sha256, strict=True))
-    if as_json:
-        emit_json({"directory": str(out), "weights_sha256": digests})
+    if emit_json({"directory": str(out), "weights_sha256": digests}):
         return
     for name, digest in digests.items():
         echo(f"{out / name}  {digest[:16]}  verified")

@@ -14,15 +14,16 @@ from modnorm.cli.console import (
     as_dict,
     echo,
     echo_table,
+    emit,
     emit_json,
     interruptible,
     on_one_line,
+    output,
     say,
+    tell,
 )
 from modnorm.cli.options import (
     ExperimentId,
-    Json,
-    Quiet,
     Seed,
     Server,
     SpecFile,
@@ -62,8 +63,6 @@ def submit(
     again: Annotated[bool, opt("--again", "Start a new experiment of this spec.")] = False,
     seed: Seed = None,
     wait: Annotated[bool, opt("--wait", "Follow the experiment to its end.")] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Submit an experiment to a lab and print its id.
 
@@ -88,26 +87,19 @@ def submit(
             experiment = create_experiment(client, spec, request_id)
         else:
             experiment = resume_or_submit_shared(client, spec, "submit")
-        if not quiet:
-            show_remarks(client, experiment.id)
+        show_remarks(client, experiment.id)
         if wait:
             with interruptible(f"experiment {experiment.id} continues in the lab"):
-                experiment = follow_to_end(client, experiment, quiet=quiet, title=spec_file.stem)
-        if wait or as_json:
-            _show_experiment(client, experiment, as_json=as_json)
+                experiment = follow_to_end(client, experiment, title=spec_file.stem)
+        if wait or output.as_json:
+            _show_experiment(client, experiment)
             return
     echo(experiment.id)
-    if experiment.state != experiments.EXPERIMENT_STATE_PENDING and not quiet:
-        say(f"it is {state_name(experiment.state)}")
+    if experiment.state != experiments.EXPERIMENT_STATE_PENDING:
+        tell(f"it is {state_name(experiment.state)}")
 
 
-def watch(
-    experiment_id: ExperimentId,
-    *,
-    server: Server = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+def watch(experiment_id: ExperimentId, *, server: Server = None) -> None:
     """Follow an experiment to its end. With --json: one event a line."""
     asked = _id(experiment_id)
     from modnorm.cli.run import check_end, follow_to_end
@@ -115,13 +107,13 @@ def watch(
     from modnorm.client.watch import watch_messages
 
     with connect(server) as client, interruptible("the experiment continues in the lab"):
-        if as_json:
+        if output.as_json:
             for event in watch_messages(client, asked):
-                echo(json.dumps(as_dict(event)))
+                typer.echo(json.dumps(as_dict(event)))
             check_end(get_experiment(client, asked))
             return
-        ended = follow_to_end(client, get_experiment(client, asked), quiet=quiet)
-        _show_experiment(client, ended, as_json=False)
+        ended = follow_to_end(client, get_experiment(client, asked))
+        _show_experiment(client, ended)
 
 
 def show(
@@ -129,7 +121,6 @@ def show(
     *,
     server: Server = None,
     out: Annotated[Path | None, opt("--out DIR", "Directory for results and report.")] = None,
-    as_json: Json = False,
 ) -> None:
     """Show a run directory or an experiment of a lab.
 
@@ -142,7 +133,7 @@ def show(
     if server is None and out is None and Path(run).is_dir():
         from modnorm.cli.results import show_directory
 
-        show_directory(Path(run), as_json=as_json)
+        show_directory(Path(run))
         return
     from modnorm.client.connection import get_experiment
     from modnorm.client.fetching import save_run_to
@@ -153,7 +144,7 @@ def show(
             experiment = get_experiment(client, experiment_id)
             if out is not None:
                 save_run_to(client, experiment_id, out)
-            _show_experiment(client, experiment, as_json=as_json, place=out)
+            _show_experiment(client, experiment, place=out)
     except UnreachableError as error:
         if server is not None:
             raise
@@ -166,14 +157,13 @@ def show(
         say(f"report: {out / 'report.html'}")
 
 
-def list_experiments(*, server: Server = None, as_json: Json = False) -> None:
+def list_experiments(*, server: Server = None) -> None:
     """List the experiments of a lab, newest first."""
     from modnorm.client import connection
 
     with connect(server) as client:
         found = list(connection.list_experiments(client))
-    if as_json:
-        emit_json([as_dict(experiment) for experiment in found])
+    if emit_json([as_dict(experiment) for experiment in found]):
         return
     from modnorm.wire.conversions import state_name
     from modnorm.wire.run_messages import failure_text
@@ -203,26 +193,21 @@ def list_experiments(*, server: Server = None, as_json: Json = False) -> None:
     echo_table(headings[:shown], (row[:shown] for row in rows), {"note"})
 
 
-def cancel(experiment_id: ExperimentId, *, server: Server = None, as_json: Json = False) -> None:
+def cancel(experiment_id: ExperimentId, *, server: Server = None) -> None:
     """Ask an experiment to stop."""
     asked = _id(experiment_id)
     from modnorm.client.connection import cancel_experiment
 
     with connect(server) as client:
         experiment = cancel_experiment(client, asked)
-        _show_experiment(client, experiment, as_json=as_json)
+        _show_experiment(client, experiment)
 
 
 def _show_experiment(
-    client: "Client",
-    experiment: "experiments.Experiment",
-    *,
-    as_json: bool,
-    place: Path | None = None,
+    client: "Client", experiment: "experiments.Experiment", *, place: Path | None = None
 ) -> None:
     """Print an experiment: how far it is, or its results, which may be in a directory here."""
-    if as_json:
-        emit_json(as_dict(experiment))
+    if emit_json(as_dict(experiment)):
         return
     from modnorm.cli.progress import rewards
     from modnorm.v1 import experiment_pb2 as experiments
@@ -290,7 +275,6 @@ def create_token(
     days: Annotated[
         float | None, opt("--days DAYS", "Days until it expires [default: never].")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Make a token and print it once; the file keeps only its hash."""
     from modnorm.wire.tokens import add_token, make_token
@@ -302,20 +286,18 @@ def create_token(
         expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
     text, kept = make_token(name, roles, tenant=tenant, expires=expires)
     add_token(file, kept)
-    if as_json:
-        emit_json({"token": text, **_token_entry(kept)})
+    if emit_json({"token": text, **_token_entry(kept)}):
         return
     echo(text)
     say(f"kept as a hash in {file}; the token is not shown again")
 
 
-def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
+def list_tokens(*, file: TokenFile) -> None:
     """List the tokens of a file."""
     from modnorm.wire.tokens import read_tokens
 
     found = read_tokens(file).tokens
-    if as_json:
-        emit_json([_token_entry(token) for token in found])
+    if emit_json([_token_entry(token) for token in found]):
         return
     headings = ("name", "tenant", "roles", "created", "expires", "state")
     rows = (
@@ -332,13 +314,12 @@ def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
     echo_table(headings, rows)
 
 
-def revoke_token(name: Name, *, file: TokenFile, as_json: Json = False) -> None:
+def revoke_token(name: Name, *, file: TokenFile) -> None:
     """Revoke a token; services refuse it within a second."""
     from modnorm.wire import tokens
 
     tokens.revoke_token(file, name)
-    if as_json:
-        emit_json({"name": name, "state": "revoked"})
+    if emit_json({"name": name, "state": "revoked"}):
         return
     say(f"revoked: {name}")
 
@@ -358,7 +339,7 @@ def _token_state(token: "AcceptedToken") -> str:
 TOKEN_COMMANDS = {"create": create_token, "list": list_tokens, "revoke": revoke_token}
 
 
-def doctor(*, server: Server = None, as_json: Json = False) -> None:
+def doctor(*, server: Server = None) -> None:
     """Check this machine, and a lab if one is named. The exit code is 1 if anything is broken."""
     from modnorm.client.doctor import Verdict, check_lab, check_machine
 
@@ -367,13 +348,12 @@ def doctor(*, server: Server = None, as_json: Json = False) -> None:
     of_lab = check_lab(named, own.credentials) if named else ()
     for finding in chain(check_machine(own.cache_dir), of_lab):
         found.append(finding)
-        if not as_json:
-            echo(f"{finding.verdict:7}  {finding.check}: {finding.detail}")
-            if finding.remedy:
-                echo(f"         -> {finding.remedy}")
+        echo(f"{finding.verdict:7}  {finding.check}: {finding.detail}")
+        if finding.remedy:
+            echo(f"         -> {finding.remedy}")
     counts = Counter(finding.verdict for finding in found)
-    if as_json:
-        emit_json([asdict(finding) for finding in found])
-    else:
-        echo(f"{counts[Verdict.BROKEN]} broken, {counts[Verdict.WARNING]} warnings")
+    emit(
+        [asdict(finding) for finding in found],
+        f"{counts[Verdict.BROKEN]} broken, {counts[Verdict.WARNING]} warnings",
+    )
     raise typer.Exit(1 if counts[Verdict.BROKEN] else 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from modnorm.cli.console import echo_table, emit, emit_json, interruptible, stderr
-from modnorm.cli.options import Json, Model, Quiet, Revision, check_output_file, opt, settings
+from modnorm.cli.options import Model, Revision, check_output_file, opt, settings
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
 from modnorm.spec_limits import MAX_RANK, MAX_TWO_SIDED_SEED
@@ -36,8 +36,6 @@ def calibrate(
         str,
         opt("--maps NAME", "Functional maps: default, or published (they differ for Gemma 3)."),
     ] = "default",
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Calibrate sensitivities and write the profile.
 
@@ -53,7 +51,7 @@ def calibrate(
     with interruptible(_STARTS_AGAIN):
         from modnorm.cli.progress import Screen, loading
 
-        with loading("torch", quiet=quiet):
+        with loading("torch"):
             from modnorm.calibration import calibrate as calibration
             from modnorm.checkpoint.prompts import PromptEncoder
             from modnorm.checkpoint.reference import resolve_checkpoint
@@ -67,7 +65,7 @@ def calibrate(
         encoder = PromptEncoder(checkpoint)
         asked = render_prompts(found, rows[:examples], "row")
         prompts = [encoder.encode(messages) for messages in asked]
-        with Screen(stderr(), quiet=quiet) as screen:
+        with Screen(stderr()) as screen:
             show = partial(screen.show, f"{model}: calibrating")
             show(0, len(prompts))
             profile = calibration.calibrate(
@@ -75,7 +73,7 @@ def calibrate(
             )
     write_file(out, profile.to_json().encode())
     document = {"digest": profile.digest, "file": str(out), "model_digest": profile.model_digest}
-    emit(document, f"{profile.fingerprint}  {out}", as_json=as_json)
+    emit(document, f"{profile.fingerprint}  {out}")
 
 
 def prepare(
@@ -90,8 +88,6 @@ def prepare(
         int,
         opt("--seed NUMBER", "Seed of weights, order and noise.", min=0, max=MAX_TWO_SIDED_SEED),
     ] = 38,
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Prepare the generator of zo_finetuner on solved puzzles.
 
@@ -105,10 +101,10 @@ def prepare(
     with interruptible(_STARTS_AGAIN):
         from modnorm.cli.progress import Screen, loading
 
-        with loading("torch", quiet=quiet):
+        with loading("torch"):
             from modnorm.baselines.preparation import PreparationSettings
             from modnorm.client.preparing import prepare_generator
-        with Screen(stderr(), quiet=quiet) as screen:
+        with Screen(stderr()) as screen:
             generator = prepare_generator(
                 model,
                 revision,
@@ -119,7 +115,7 @@ def prepare(
             )
     write_file(out, generator.text.encode())
     document = {"digest": generator.digest, "file": str(out)}
-    emit(document, f"{generator.digest[:16]}  {out}", as_json=as_json)
+    emit(document, f"{generator.digest[:16]}  {out}")
 
 
 def scales(
@@ -137,7 +133,6 @@ def scales(
         Literal["all", "all-linear"],
         opt("--target-modules all|all-linear", "The matrices that noise of a rank perturbs."),
     ] = "all",
-    as_json: Json = False,
 ) -> None:
     """Print masses and scales of every physical tensor.
 
@@ -165,8 +160,7 @@ def scales(
         target_modules=target_modules,
     )
     rows = scale_table(scale_map, radius)
-    if as_json:
-        emit_json(rows)
+    if emit_json(rows):
         return
     headings = ("tensor", "group", "role", "mass", "base", "correction", "scale", "R/s")
     echo_table(headings, ((name, *_cells(row)) for name, row in rows.items()))
@@ -184,7 +178,6 @@ def cast(
     dtype: Annotated[Dtype, opt(f"--dtype {'|'.join(Dtype)}", "Dtype of the weights.")],
     out: Annotated[Path, opt("--out DIR", "Where the checkpoint goes.")],
     revision: Revision = None,
-    as_json: Json = False,
 ) -> None:
     """Write a model with its weights in another dtype.
 
@@ -199,4 +192,4 @@ def cast(
     checkpoint = resolve_checkpoint(model, revision)
     digest = cast_checkpoint(checkpoint, getattr(torch, dtype), out)
     document = {"directory": str(out), "dtype": str(dtype), "weights_sha256": digest}
-    emit(document, f"{dtype}  {digest[:16]}  {out}", as_json=as_json)
+    emit(document, f"{dtype}  {digest[:16]}  {out}")

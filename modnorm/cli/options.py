@@ -46,9 +46,7 @@ def arg(metavar: str, text: str) -> ArgumentInfo:
     return made
 
 
-Json = Annotated[bool, opt("--json", "Write JSON to stdout.")]
 Out = Annotated[Path | None, opt("--out DIR", "Directory of the results [default: in runs].")]
-Quiet = Annotated[bool, opt("--quiet -q", "Show no progress.")]
 Server = Annotated[
     str | None, opt("--server HOST:PORT", "Address of the lab [env: MODNORM_SERVER].")
 ]

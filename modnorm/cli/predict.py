@@ -9,15 +9,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from modnorm.cli.console import amount, echo, echo_table, emit_json, interruptible, percent, say
+from modnorm.cli.console import (
+    amount,
+    echo,
+    echo_table,
+    emit_json,
+    interruptible,
+    output,
+    percent,
+    say,
+    tell,
+)
 from modnorm.cli.options import (
     BaseModel,
     BaseRevision,
     EngineName,
     EnsembleSource,
-    Json,
     Population,
-    Quiet,
     Run,
     RunServer,
     Size,
@@ -99,8 +107,6 @@ def predict(
     server: RunServer = None,
     model: BaseModel = None,
     revision: BaseRevision = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Answer new questions by the vote of an ensemble.
 
@@ -120,23 +126,21 @@ def predict(
         check_output_file(out, questions, Path(run))
     with (
         interruptible("stopped; no file was written" + ((lab and "; the lab answers on") or "")),
-        _engine_log(engine, quiet=quiet) if lab is None else nullcontext(),
-        counted("answers", quiet=quiet) as on_progress,
+        _engine_log(engine) if lab is None else nullcontext(),
+        counted("answers") as on_progress,
     ):
         answered = (
             _answered_here(choice, settings, questions, on_progress)
             if lab is None
             else _answered_in_lab(choice, lab, settings, questions, on_progress)
         )
-        count = _write(answered, out, as_json=as_json)
-    if out is not None and as_json:
-        emit_json({"answers": count, "file": str(out)})
-    elif out is not None and not quiet:
-        say(f"{amount(count, 'answer')} written to {out}")
+        count = _write(answered, out)
+    if out is not None and not emit_json({"answers": count, "file": str(out)}):
+        tell(f"{amount(count, 'answer')} written to {out}")
 
 
 @contextmanager
-def _engine_log(engine: str, *, quiet: bool) -> Iterator[None]:
+def _engine_log(engine: str) -> Iterator[None]:
     """Send what vLLM prints to a file, which stays if the answers fail."""
     import tempfile
 
@@ -148,8 +152,7 @@ def _engine_log(engine: str, *, quiet: bool) -> Iterator[None]:
         return
     log = Path(tempfile.gettempdir()) / f"modnorm-predict-{os.getpid()}.log"
     with output_to(log):
-        if not quiet:
-            say(f"log: {log}")
+        tell(f"log: {log}")
         yield
     log.unlink()
 
@@ -212,12 +215,12 @@ def _checked(task: "Task", questions: Path) -> "Iterator[Raw]":
         yield raw
 
 
-def _write(predictions: "Iterable[Prediction]", out: Path | None, *, as_json: bool) -> int:
+def _write(predictions: "Iterable[Prediction]", out: Path | None) -> int:
     """Write one line for each prediction, or one array of all; return their number."""
     from modnorm.prediction.ranked_votes import prediction_line
     from modnorm.process_output import own_stream
 
-    if out is None and as_json:
+    if out is None and output.as_json:
         answers = [asdict(prediction) for prediction in predictions]
         emit_json(answers)
         return len(answers)
@@ -246,8 +249,6 @@ def rescore(
     out: Annotated[
         Path | None, opt("--out FILE", "File [default: RUN/rescored-SCORER.json; none for a lab].")
     ] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Judge the completions of a run by another scorer.
 
@@ -270,13 +271,12 @@ def rescore(
             target = out or (found.path / f"rescored-{task.scorer}.json" if is_here else None)
             if target is not None:
                 check_output_file(target)
-            with counted("judging", quiet=quiet) as on_progress:
+            with counted("judging") as on_progress:
                 rescored = rescore_run(found, task, judges=judges, on_progress=on_progress)
     document = rescored_document(found, rescored)
     if target is not None:
         write_file(target, encode_json(document))
-    if as_json:
-        emit_json(document)
+    if emit_json(document):
         return
     _show_rescored(rescored)
     if target is not None:

@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.text import Text
 from typing_extensions import override
 
-from modnorm.cli.console import stderr, visible
+from modnorm.cli.console import output, stderr, visible
 
 if TYPE_CHECKING:
     from modnorm.v1 import experiment_pb2 as experiments
@@ -40,8 +40,8 @@ class Screen(Progress):
     time before it may be the start of an engine.
     """
 
-    def __init__(self, console: Console, title: str = "", *, quiet: bool = False) -> None:
-        self._quiet, self._title = quiet, title
+    def __init__(self, console: Console, title: str = "") -> None:
+        self._title = title
         self._phases: dict[str, TaskID] = {}
         self._remarks, self._told = "", ""
         self._printed = 0.0
@@ -56,7 +56,7 @@ class Screen(Progress):
             # Other output of this process is no part of the display.
             redirect_stdout=False,
             redirect_stderr=False,
-            disable=quiet or not console.is_terminal,
+            disable=output.quiet or not console.is_terminal,
         )
 
     def show(
@@ -83,7 +83,7 @@ class Screen(Progress):
 
     def note(self, remark: str) -> None:
         """Show a line that remains on the screen, above the bars."""
-        if not self._quiet:
+        if not output.quiet:
             title = f"{self._title}: " if self._title else ""
             self.console.print(f"{title}{remark}", soft_wrap=True, markup=False)
 
@@ -113,17 +113,20 @@ def _speed(task: Task) -> str:
 
 
 @contextmanager
-def counted(name: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+def counted(name: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows how many of all items are done, on a terminal only."""
     console = stderr()
-    with Screen(console, quiet=quiet or not console.is_terminal) as screen:
+    if not console.is_terminal:
+        yield lambda _done, _total: None
+        return
+    with Screen(console) as screen:
         yield partial(screen.show, name)
 
 
 @contextmanager
-def loading(what: str, *, quiet: bool) -> Iterator[None]:
+def loading(what: str) -> Iterator[None]:
     """Show that libraries are imported inside the context, which takes seconds."""
-    with Screen(stderr(), quiet=quiet) as screen:
+    with Screen(stderr()) as screen:
         screen.show(f"loading {what}", 0, 0)
         yield
 

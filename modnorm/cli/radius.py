@@ -18,10 +18,8 @@ from modnorm.cli.console import (
     stderr,
 )
 from modnorm.cli.options import (
-    Json,
     LabServer,
     Out,
-    Quiet,
     SpecFile,
     check_spec,
     numbers,
@@ -68,8 +66,6 @@ def tune(
         int | None, opt("--ensemble-size K", "Ensemble to compare [default: the largest].", min=1)
     ] = None,
     server: LabServer = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Choose the radius with the best ensemble on development rows.
 
@@ -93,7 +89,7 @@ def tune(
             from modnorm.cli.run import SAME_COMMAND, follow_to_end, lab_for
             from modnorm.client.tuning import Trial, development_prompts, grid_document
 
-            with interruptible(_RESUMES), lab_for(home, server, "tune", quiet=quiet) as lab:
+            with interruptible(_RESUMES), lab_for(home, server, "tune") as lab:
                 client, submit = lab
                 accepted: Iterable[experiments.Experiment] = (
                     submit(client, spec) for spec in specs
@@ -102,7 +98,7 @@ def tune(
                     accepted = list(accepted)
                 trials = []
                 for spec, one in zip(specs, accepted, strict=True):
-                    ended = follow_to_end(client, one, quiet=quiet, go_on=SAME_COMMAND)
+                    ended = follow_to_end(client, one, go_on=SAME_COMMAND)
                     if not ended.ensembles:
                         raise EvaluationError(
                             f"{spec.name}: too few candidates are left for an ensemble"
@@ -118,7 +114,7 @@ def tune(
             digest, folders = trials[0].provenance.heldout_digest, settings().split_folders
             prompts = development_prompts(specs[0], digest, folders=folders)
             document = grid_document(specs[0], trials, prompts)
-            _conclude(document, _grid(document), home, as_json=as_json)
+            _conclude(document, _grid(document), home)
 
 
 @contextmanager
@@ -198,8 +194,6 @@ def match(
     seed: Annotated[
         int, opt("--seed NUMBER", "Population seed of the candidates.", min=0, max=MAX_SEED)
     ] = 42,
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Choose the radius that acts as strongly as isotropic noise.
 
@@ -229,8 +223,8 @@ def match(
             check_count(rows, prompts)
     home = home_of(spec_file, "match", out)
     with interruptible(_RESUMES), _held(home):
-        document = _measure(spec, tried, sigma, how, home, quiet=quiet)
-        _conclude(document, _matchings(document), home, as_json=as_json)
+        document = _measure(spec, tried, sigma, how, home)
+        _conclude(document, _matchings(document), home)
 
 
 def _measure(
@@ -239,16 +233,14 @@ def _measure(
     sigma: float,
     how: "MatchingSettings",
     home: Path,
-    *,
-    quiet: bool,
 ) -> "MatchingDocument":
     """Measure a matching, with a line when all candidates of a condition are measured."""
     from modnorm.cli.progress import Screen, loading
 
-    with loading("torch", quiet=quiet):
+    with loading("torch"):
         from modnorm.client.matching import make_plan
         from modnorm.radius import functional_matching
-    with Screen(stderr(), quiet=quiet) as screen:
+    with Screen(stderr()) as screen:
 
         def show(step: functional_matching.Measurement) -> None:
             screen.show("measuring", step.done, step.total)
@@ -301,9 +293,7 @@ def _held(out: Path) -> Iterator[None]:
         yield
 
 
-def _conclude(
-    document: "GridDocument | MatchingDocument", shown: Rows, out: Path, *, as_json: bool
-) -> None:
+def _conclude(document: "GridDocument | MatchingDocument", shown: Rows, out: Path) -> None:
     """Write `radius.json` and `radius.png`, store the artifact, show it."""
     from modnorm.analysis.plots import draw_radius
     from modnorm.radius.artifact import RadiusArtifact, keep_artifact
@@ -312,8 +302,7 @@ def _conclude(
     write_file(file, artifact.to_json().encode())
     write_file(out / "radius.png", draw_radius(document))
     keep_artifact(artifact, settings().cache)
-    if as_json:
-        emit_json({"digest": artifact.digest, "artifact": json.loads(artifact.to_json())})
+    if emit_json({"digest": artifact.digest, "artifact": json.loads(artifact.to_json())}):
         return
     echo_table(*shown)
     echo(f"radius {document.radius:g}  {artifact.digest}")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from modnorm.cli.console import echo, echo_table, on_one_line, percent, say, visible
-from modnorm.cli.options import Json, Run, RunServer, open_run, opt
+from modnorm.cli.console import echo, echo_table, on_one_line, output, percent, say, visible
+from modnorm.cli.options import Run, RunServer, open_run, opt
 from modnorm.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -35,12 +35,7 @@ _NAMED = 10
 
 
 def candidates(
-    run: Run,
-    *,
-    limit: Limit = _TABLE_LINES,
-    server: RunServer = None,
-    as_json: Json = False,
-    as_csv: Csv = False,
+    run: Run, *, limit: Limit = _TABLE_LINES, server: RunServer = None, as_csv: Csv = False
 ) -> None:
     """Print the candidates of a run, best first.
 
@@ -51,7 +46,7 @@ def candidates(
     """
     from modnorm.analysis.candidates import CandidateRecord
 
-    write = _writer(CandidateRecord, as_json=as_json, as_csv=as_csv)
+    write = _writer(CandidateRecord, as_csv=as_csv)
     opened = open_run(run, server)
     found = sorted(opened.candidates, key=lambda each: (each.rank or inf, each.index))
     if write:
@@ -106,7 +101,6 @@ def answers(
     wrong: Annotated[bool, opt("--wrong", "Only wrong answers.")] = False,
     limit: Limit = _TABLE_LINES,
     server: RunServer = None,
-    as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
     """Print the answers of a run, with their judgement.
@@ -115,7 +109,7 @@ def answers(
     """
     from modnorm.analysis.answers import AnswerRecord
 
-    write = _writer(AnswerRecord, as_json=as_json, as_csv=as_csv)
+    write = _writer(AnswerRecord, as_csv=as_csv)
     found = open_run(run, server)
     some, records = _peeked(found.answers(candidate, split, row, wrong=wrong))
     if not some and not _peeked(found.answers(candidate, split, row))[0]:
@@ -181,7 +175,6 @@ def votes(
     tied: Annotated[bool, opt("--tied", "Only votes with a tie.")] = False,
     limit: Limit = _TABLE_LINES,
     server: RunServer = None,
-    as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
     """Print the votes of a run: counts, ties, experts.
@@ -192,7 +185,7 @@ def votes(
     """
     from modnorm.analysis.votes import VoteRecord
 
-    write = _writer(VoteRecord, as_json=as_json, as_csv=as_csv)
+    write = _writer(VoteRecord, as_csv=as_csv)
     found = open_run(run, server)
     some, every = _peeked(found.votes(row, n, k))
     if not some:
@@ -261,15 +254,13 @@ def _show_vote(run: "FinishedRun", vote: "VoteRecord") -> None:
     echo_table(("rank", "expert", "vote", "correct"), rows, {"vote"})
 
 
-def _writer(
-    kind: type[RecordT], *, as_json: bool, as_csv: bool
-) -> Callable[[Iterable[RecordT]], None] | None:
+def _writer(kind: type[RecordT], *, as_csv: bool) -> Callable[[Iterable[RecordT]], None] | None:
     """Return what writes all records to stdout; None if a table is wanted."""
-    if as_json and as_csv:
+    if output.as_json and as_csv:
         raise InvalidInputError(
             "--json and --csv exclude each other", field="csv", remedy="give only one of them"
         )
-    return _write_json if as_json else partial(_write_csv, kind) if as_csv else None
+    return _write_json if output.as_json else partial(_write_csv, kind) if as_csv else None
 
 
 def _write_json(records: Iterable[RecordT]) -> None:
@@ -277,7 +268,7 @@ def _write_json(records: Iterable[RecordT]) -> None:
     for record in records:
         typer.echo(f"{separator}\n{json.dumps(asdict(record))}", nl=False)
         separator = ","
-    echo("\n]" if separator == "," else "[]")
+    typer.echo("\n]" if separator == "," else "[]")
 
 
 def _write_csv(kind: type[RecordT], records: Iterable[RecordT]) -> None:

@@ -86,22 +86,19 @@ def print_table(document: "ResultsDocument") -> None:
     echo_table((_title(document["spec"]), *headings), rows)
 
 
-def show_directory(directory: Path, *, as_json: bool) -> None:
+def show_directory(directory: Path) -> None:
     """Print the results of a run directory, or of each run directory inside it."""
     from modnorm.analysis.distillation import is_distillation, load_distillation
 
     if is_distillation(directory):
         document = load_distillation(directory)
-        if as_json:
-            emit_json(document)
-            return
+        emit_json(document)
         print_distillation(document)
         return
     runs = _runs_of(directory)
     found = _read_all(runs)
-    if as_json:
-        documents = list(found.values())
-        emit_json(documents[0] if runs == [directory] and documents else documents)
+    documents = list(found.values())
+    if emit_json(documents[0] if runs == [directory] and documents else documents):
         return
     for run in runs:
         if run in found:

@@ -7,12 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from modnorm.cli.console import emit_json, interruptible, note, on_one_line, say, stderr
+from modnorm.cli.console import (
+    emit_json,
+    interruptible,
+    note,
+    on_one_line,
+    output,
+    say,
+    stderr,
+    tell,
+)
 from modnorm.cli.options import (
-    Json,
     LabServer,
     Out,
-    Quiet,
     Seed,
     SpecFile,
     SpecFiles,
@@ -57,14 +64,7 @@ class _PlannedRun:
     directory: "RunDirectory"
 
 
-def run(
-    spec_files: SpecFiles,
-    *,
-    out: Out = None,
-    seed: Seed = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+def run(spec_files: SpecFiles, *, out: Out = None, seed: Seed = None) -> None:
     """Run experiments in this process and write results and a report.
 
     The same command resumes an interrupted run, and a failed one once its cause is fixed. It
@@ -78,7 +78,7 @@ def run(
     runs = _plan_runs(spec_files, home, seed)
     refused = _check_runs(runs)
     with interruptible("stopped; the same command resumes here"), hold(home):
-        _run_all(runs, home, refused, quiet=quiet, as_json=as_json)
+        _run_all(runs, home, refused)
 
 
 def _plan_runs(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[_PlannedRun]:
@@ -120,14 +120,7 @@ def _check_runs(runs: Sequence[_PlannedRun]) -> list[_PlannedRun]:
     return list(faults)
 
 
-def _run_all(
-    runs: Sequence[_PlannedRun],
-    home: Path,
-    refused: Collection[_PlannedRun],
-    *,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+def _run_all(runs: Sequence[_PlannedRun], home: Path, refused: Collection[_PlannedRun]) -> None:
     """Carry out runs in a lab inside this process, and print their results."""
     from modnorm.cli.results import read_results
     from modnorm.client.run_directory import state_directory
@@ -141,15 +134,14 @@ def _run_all(
                 f"{planned.directory.path} has the results of this spec, so nothing is run; "
                 "another --out runs it again"
             )
-            if not as_json:
-                _print(planned)
+            _print(planned)
     if left:
-        with lab_here(home, quiet=quiet) as client:
+        with lab_here(home) as client:
             if len(runs) == 1:
-                _carry_out(client, left[0], quiet=quiet, as_json=as_json)
+                _carry_out(client, left[0])
             else:
-                failed += _carry_out_each(client, left, quiet=quiet, as_json=as_json)
-    if as_json:
+                failed += _carry_out_each(client, left)
+    if output.as_json:
         documents = [read_results(each.directory) for each in runs if each not in failed]
         emit_json(documents[0] if len(runs) == 1 else documents)
     if failed:
@@ -160,14 +152,12 @@ def _run_all(
         )
 
 
-def _carry_out_each(
-    client: "Client", runs: Sequence[_PlannedRun], *, quiet: bool, as_json: bool
-) -> list[_PlannedRun]:
+def _carry_out_each(client: "Client", runs: Sequence[_PlannedRun]) -> list[_PlannedRun]:
     """Carry out runs, and return those that failed."""
     failed = []
     for planned in runs:
         try:
-            _carry_out(client, planned, quiet=quiet, as_json=as_json)
+            _carry_out(client, planned)
         except ModnormError as error:
             if isinstance(error, UnavailableError):
                 next(iter(client.list()), None)  # raises where the lab itself is down
@@ -176,19 +166,15 @@ def _carry_out_each(
     return failed
 
 
-def _carry_out(client: "Client", planned: _PlannedRun, *, quiet: bool, as_json: bool) -> None:
+def _carry_out(client: "Client", planned: _PlannedRun) -> None:
     from modnorm.cli.results import write_results
 
     experiment = submit_here(client, planned.spec)
     planned.directory.claim(planned.spec)
-    if not quiet:
-        show_remarks(client, experiment.id)
-    experiment = follow_to_end(
-        client, experiment, quiet=quiet, title=planned.file.stem, go_on=SAME_COMMAND
-    )
+    show_remarks(client, experiment.id)
+    experiment = follow_to_end(client, experiment, title=planned.file.stem, go_on=SAME_COMMAND)
     report = write_results(client, experiment, planned.directory)
-    if not as_json:
-        _print(planned)
+    _print(planned)
     say(f"report: {report}")
 
 
@@ -199,20 +185,19 @@ def _print(planned: _PlannedRun) -> None:
 
 
 @contextmanager
-def lab_here(home: Path, *, quiet: bool) -> "Iterator[Client]":
+def lab_here(home: Path) -> "Iterator[Client]":
     """Start a lab that works in a directory; all but this command's own output goes to its log."""
     from modnorm.cli.progress import loading
 
     settings().check_cache()
-    with loading("torch and the services", quiet=quiet):
+    with loading("torch and the services"):
         from modnorm.client.embedded import embedded_client, find_embedded
         from modnorm.client.run_directory import state_directory
         from modnorm.process_output import LAB_LOG
 
         find_embedded()
     with embedded_client(home, settings(), log_output=True) as client:
-        if not quiet:
-            say(f"log: {state_directory(home) / LAB_LOG}")
+        tell(f"log: {state_directory(home) / LAB_LOG}")
         yield client
 
 
@@ -220,7 +205,6 @@ def follow_to_end(
     client: "Client",
     experiment: "experiments.Experiment",
     *,
-    quiet: bool,
     title: str | None = None,
     go_on: str = SUBMIT_AGAIN,
 ) -> "experiments.Experiment":
@@ -238,7 +222,7 @@ def follow_to_end(
 
     shown = on_one_line(experiment.spec.name) or title or experiment.id
     sizes = experiment.spec.population.ensemble_sizes
-    with Screen(stderr(), shown, quiet=quiet) as screen:
+    with Screen(stderr(), shown) as screen:
         events = catch_up(watch_messages(client, experiment.id), experiment)
         follow(events, screen, max(sizes, default=1), base_reward)
     ended = get_experiment(client, experiment.id)
@@ -266,12 +250,10 @@ def submit_here(
 
 
 @contextmanager
-def lab_for(
-    home: Path, server: str | None, prefix: str, *, quiet: bool
-) -> "Iterator[tuple[Client, Submit]]":
+def lab_for(home: Path, server: str | None, prefix: str) -> "Iterator[tuple[Client, Submit]]":
     """Yield a client of the lab that runs a command's experiments, and what submits them."""
     if server is None:
-        with lab_here(home, quiet=quiet) as client:
+        with lab_here(home) as client:
             yield client, submit_here
         return
     from modnorm.client.resumption import resume_or_submit_shared
@@ -286,7 +268,7 @@ def show_remarks(client: "Client", experiment_id: str) -> None:
 
     beginning = next(watch_messages(client, experiment_id)).message
     if beginning != "created":
-        say(beginning)
+        tell(beginning)
 
 
 def check_end(experiment: "experiments.Experiment", go_on: str = SUBMIT_AGAIN) -> None:
@@ -309,8 +291,6 @@ def distil(
     seed: Seed = None,
     server: LabServer = None,
     device: Device = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Train one model on an ensemble's right answers, in rounds.
 
@@ -329,10 +309,8 @@ def distil(
         from modnorm.analysis.run_files import REPORT
         from modnorm.cli.results import print_distillation
 
-        document = run_distillation(spec, home, home, server, device=device, quiet=quiet)
-        if as_json:
-            emit_json(document)
-            return
+        document = run_distillation(spec, home, home, server, device=device)
+        emit_json(document)
         print_distillation(document)
         say(f"report: {home / REPORT}")
 
@@ -349,13 +327,7 @@ def settings_of(spec: "ExperimentSpec") -> "DistillationSpec":
 
 
 def run_distillation(
-    spec: "ExperimentSpec",
-    directory: Path,
-    home: Path,
-    server: str | None,
-    *,
-    device: str | None,
-    quiet: bool,
+    spec: "ExperimentSpec", directory: Path, home: Path, server: str | None, *, device: str | None
 ) -> "DistillationDocument":
     """Carry out a distillation, or return the figures of a finished one."""
     from modnorm.analysis.distillation import load_distillation
@@ -366,28 +338,22 @@ def run_distillation(
     if RunDirectory(directory).has_results_of(spec):
         note(f"{directory} has the results of this spec; another --out runs it again")
         return load_distillation(directory)
-    with loading("torch", quiet=quiet):
+    with loading("torch"):
         from modnorm.distillation.rounds import Distillation, DistillationMeans
     means = DistillationMeans(
-        search=partial(_search, home, server, quiet=quiet),
-        announce=(lambda _line: None) if quiet else say,
-        counted=partial(counted, quiet=quiet),
-        device=device,
+        search=partial(_search, home, server), announce=tell, counted=counted, device=device
     )
     splits = load_splits(spec, roots=None, folders=settings().split_folders)
     return Distillation(spec, settings_of(spec), directory, splits, means).run()
 
 
-def _search(
-    home: Path, server: str | None, spec: "ExperimentSpec", place: "RunDirectory", *, quiet: bool
-) -> None:
+def _search(home: Path, server: str | None, spec: "ExperimentSpec", place: "RunDirectory") -> None:
     """Run the search of a round to its end, and write its directory."""
     from modnorm.cli.results import write_results
 
     place.check(spec)
-    with lab_for(home, server, "distil", quiet=quiet) as (client, submit):
+    with lab_for(home, server, "distil") as (client, submit):
         experiment = submit(client, spec)
         place.claim(spec)
-        if not quiet:
-            show_remarks(client, experiment.id)
-        write_results(client, follow_to_end(client, experiment, quiet=quiet), place)
+        show_remarks(client, experiment.id)
+        write_results(client, follow_to_end(client, experiment), place)

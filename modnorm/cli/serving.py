@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import INTERRUPTED, echo, emit_json, ending_at_once, say
+from modnorm.cli.console import INTERRUPTED, emit, ending_at_once, say
 from modnorm.cli.options import (
     BaseModel,
     BaseRevision,
     EngineName,
     EnsembleSource,
-    Json,
     Population,
     RunServer,
     Size,
@@ -60,7 +59,6 @@ def serve(
     server: RunServer = None,
     model: BaseModel = None,
     revision: BaseRevision = None,
-    as_json: Json = False,
 ) -> None:
     """Serve an ensemble to OpenAI clients.
 
@@ -101,7 +99,7 @@ def serve(
         served = Server(ensemble, answering, limit, metrics, keys, int(time.time()))
         with listen(host, port) as listener:
             try:
-                asyncio.run(_serve(served, listener, host, as_json=as_json))
+                asyncio.run(_serve(served, listener, host))
             except (KeyboardInterrupt, SystemExit) as end:
                 if answering.is_loading:
                     raise
@@ -125,16 +123,13 @@ def _keys(file: Path | None, host: str) -> "ApiKeys":
     return ApiKeys()
 
 
-async def _serve(server: "Server", listener: socket.socket, host: str, *, as_json: bool) -> None:
+async def _serve(server: "Server", listener: socket.socket, host: str) -> None:
     try:
         await server.answering.start()
         url = f"{_url(host, listener)}/v1"
         models = list(server.ensemble.models)
-        if as_json:
-            emit_json({"url": url, "models": models})
-        else:
-            echo(url)
-            say(f"models: {', '.join(models)}; Ctrl-C ends")
+        emit({"url": url, "models": models}, url)
+        say(f"models: {', '.join(models)}; Ctrl-C ends")
         await answer_requests(server, listener)
     finally:
         server.answering.stop()
@@ -180,7 +175,6 @@ def view(
     *,
     port: Port = 0,
     host: Host = "127.0.0.1",
-    as_json: Json = False,
 ) -> None:
     """Serve a web page of run directories.
 
@@ -204,11 +198,8 @@ def view(
     app = build_app(DirectoryCatalog(found, read_unfinished), LOOPBACK | {host.lower()})
     with listen(host, port) as listener:
         url = f"{_url(host, listener)}/"
-        if as_json:
-            emit_json({"url": url})
-        else:
-            echo(url)
-            say("Open the address in a browser. Ctrl-C ends the page.")
+        emit({"url": url}, url)
+        say("Open the address in a browser. Ctrl-C ends the page.")
         if host not in LOOPBACK:
             say(f"everybody who reaches {host} can read these runs")
         uvicorn.Server(_config(app)).run(sockets=[listener])

@@ -8,7 +8,6 @@ import typer
 
 from modnorm.cli.console import amount, echo, emit, emit_json, note, say
 from modnorm.cli.options import (
-    Json,
     Seed,
     SpecFile,
     SpecFiles,
@@ -30,11 +29,7 @@ if TYPE_CHECKING:
 _TEMPLATE = Path(__file__).parents[1] / "bundled" / "spec.yaml"
 
 
-def init(
-    file: Annotated[Path, arg("FILE", "Where the spec goes.")] = Path("spec.yaml"),
-    *,
-    as_json: Json = False,
-) -> None:
+def init(file: Annotated[Path, arg("FILE", "Where the spec goes.")] = Path("spec.yaml")) -> None:
     """Write a commented spec that runs as it is.
 
     It searches around the bundled model, without a network or a GPU. Its comments explain each
@@ -50,10 +45,10 @@ def init(
         write_file(file, text.encode())
     except OSError as error:
         raise write_fault(file, error, "file") from error
-    emit({"file": str(file)}, f"{file} is written; next: modnorm run {file}", as_json=as_json)
+    emit({"file": str(file)}, f"{file} is written; next: modnorm run {file}")
 
 
-def validate(spec_files: SpecFiles, *, as_json: Json = False) -> None:
+def validate(spec_files: SpecFiles) -> None:
     """Check specs without running them.
 
     Checks syntax, fields, names, rows, profile and model as far as they are on this machine, as
@@ -64,19 +59,17 @@ def validate(spec_files: SpecFiles, *, as_json: Json = False) -> None:
     entries = []
     for path in spec_files:
         try:
-            entries.append(_checked(path, as_json=as_json))
+            entries.append(_checked(path))
         except ModnormError as error:
             fault = {"message": error.message, "field": error.field, "remedy": error.remedy}
             entries.append({"file": str(path), "valid": False, "error": str(error), **fault})
-            if not as_json:
-                say(f"error: {error}")
-    if as_json:
-        emit_json(entries)
+            say(f"error: {error}")
+    emit_json(entries)
     if not all(entry["valid"] for entry in entries):
         raise typer.Exit(2)
 
 
-def _checked(path: Path, *, as_json: bool) -> dict[str, object]:
+def _checked(path: Path) -> dict[str, object]:
     """Check a spec, print what a run has to check, and return the entry of the document."""
     from modnorm.spec_checks import count_overlap
 
@@ -92,17 +85,14 @@ def _checked(path: Path, *, as_json: bool) -> dict[str, object]:
     except InvalidInputError as error:
         obstacles.append(error.reason)
     overlap = count_overlap(spec, folders=settings().split_folders)
-    if not as_json:
-        names = ", ".join(absent)
-        rest = f"; not on this machine, so the run downloads and checks: {names}" if names else ""
-        echo(f"{path}: valid{rest}")
-        for obstacle in obstacles:
-            note(f"{obstacle}; a run on this machine would fail")
-        if overlap:
-            note(
-                f"{overlap} held-out rows have the prompts of selection rows: they do not test "
-                "the selection"
-            )
+    names = ", ".join(absent)
+    rest = f"; not on this machine, so the run downloads and checks: {names}" if names else ""
+    echo(f"{path}: valid{rest}")
+    for obstacle in obstacles:
+        note(f"{obstacle}; a run on this machine would fail")
+    if overlap:
+        rows = f"{overlap} held-out rows have the prompts of selection rows"
+        note(f"{rows}: they do not test the selection")
     return {
         "file": str(path),
         "valid": True,
@@ -148,7 +138,6 @@ def plan(
         int, opt("--workers NUMBER", "Workers that share the jobs.", min=1, max=100_000)
     ] = 1,
     seed: Seed = None,
-    as_json: Json = False,
 ) -> None:
     """Estimate jobs, tokens and hours of a spec.
 
@@ -163,8 +152,7 @@ def plan(
     rate = rate_of_run(like) if like is not None else None
     with located(spec_file):
         estimate = estimate_cost(spec, rate, gpu=gpu)
-    if as_json:
-        emit_json({**asdict(estimate), "workers": workers})
+    if emit_json({**asdict(estimate), "workers": workers}):
         return
     figures = _cost(estimate, workers)
     if spec.distillation is not None:
@@ -206,7 +194,7 @@ def rough_time(hours: float) -> str:
     return "a minute" if minutes >= 0.75 else f"{max(2, 60 * minutes):.0f} seconds"
 
 
-def tasks(*, as_json: Json = False) -> None:
+def tasks() -> None:
     """List the tasks.
 
     The first scorer of a task is its default. Tasks of installed packages are listed too.
@@ -222,10 +210,10 @@ def tasks(*, as_json: Json = False) -> None:
         f"{name:16}{summary}\n{'':16}scorers: {', '.join(scorers)}"
         for name, (scorers, summary) in found.items()
     ]
-    emit(document, "\n".join(lines), as_json=as_json)
+    emit(document, "\n".join(lines))
 
 
-def methods(*, as_json: Json = False) -> None:
+def methods() -> None:
     """List the methods.
 
     A method with a profile calibrates the model's sensitivities before its first run. A method
@@ -233,19 +221,13 @@ def methods(*, as_json: Json = False) -> None:
     """
     from modnorm.perturbation.methods import METHODS
 
-    if as_json:
-        emit_json(
-            [
-                {
-                    "name": name,
-                    "needs_profile": one.needs_profile,
-                    "low_rank": one.low_rank,
-                    "summary": one.summary,
-                }
-                for name, one in METHODS.items()
-            ]
-        )
-        return
+    names = ("needs_profile", "low_rank", "summary")
+    emit_json(
+        [
+            {"name": name} | {each: getattr(one, each) for each in names}
+            for name, one in METHODS.items()
+        ]
+    )
     for name, one in METHODS.items():
         profile = " Needs a profile." if one.needs_profile else ""
         rank = " Takes rank and target_modules." if one.low_rank else ""

@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from modnorm.cli.console import echo, echo_table, emit_json, interruptible, say
-from modnorm.cli.options import (
-    Json,
-    LabServer,
-    Out,
-    Quiet,
-    arg,
-    check_spec,
-    connect,
-    opt,
-    settings,
-)
+from modnorm.cli.console import echo, echo_table, emit_json, interruptible, say, tell
+from modnorm.cli.options import LabServer, Out, arg, check_spec, connect, opt, settings
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.files import write_fault
 from modnorm.hints import one_of
@@ -58,8 +48,6 @@ def run(
         int | None,
         opt("--in-flight NUMBER", "Experiments at a time [default: 1, 4 in a lab].", min=1),
     ] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
 ) -> None:
     """Run the cells of a suite.
 
@@ -84,15 +72,13 @@ def run(
         if len(faults) == len(cells):
             raise faults[0]
     with interruptible("stopped; the same command resumes here"), hold(directory):
-        finished = _run_cells(loaded, cells, directory, server, in_flight, quiet=quiet)
-    _show_status(loaded, cells, directory, as_json=as_json)
+        finished = _run_cells(loaded, cells, directory, server, in_flight)
+    _show_status(loaded, cells, directory)
     if not finished:
         raise typer.Exit(1)
 
 
-def plan(
-    suite_file: SuiteFile, *, only: Only = None, set_: Settings = None, as_json: Json = False
-) -> None:
+def plan(suite_file: SuiteFile, *, only: Only = None, set_: Settings = None) -> None:
     """Count experiments, candidates and evaluations of a suite."""
     from modnorm.suites.cost_estimate import plan_cells
 
@@ -108,9 +94,8 @@ def plan(
     }
     sums = {name: sum(getattr(cell, name) or 0 for cell in cells) for name in headings}
     uncounted = sum(cell.search is None for cell in cells)
-    if as_json:
-        document = {"suite": loaded.suite.name, "experiments": len(cells), **sums}
-        emit_json({**document, "uncounted": uncounted, "cells": [asdict(cell) for cell in cells]})
+    document = {"suite": loaded.suite.name, "experiments": len(cells), **sums}
+    if emit_json({**document, "uncounted": uncounted, "cells": [asdict(cell) for cell in cells]}):
         return
     rows = [("experiments", f"{len(cells):,}")]
     rows += [(headings[name], f"{count:,}") for name, count in sums.items()]
@@ -120,12 +105,7 @@ def plan(
 
 
 def status(
-    suite_file: SuiteFile,
-    *,
-    out: Out = None,
-    server: LabServer = None,
-    only: Only = None,
-    as_json: Json = False,
+    suite_file: SuiteFile, *, out: Out = None, server: LabServer = None, only: Only = None
 ) -> None:
     """List the cells of a suite by state.
 
@@ -133,7 +113,7 @@ def status(
     """
     loaded = _reload(suite_file, out)
     cells, place = _chosen(loaded, only), _directory(out, loaded)
-    _show_status(loaded, cells, place, as_json=as_json, every=True, server=server)
+    _show_status(loaded, cells, place, every=True, server=server)
 
 
 def tables(
@@ -146,7 +126,6 @@ def tables(
     plots: Annotated[
         Path | None, opt("--plots DIR", "Figures of the finished cells go here.")
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Print the tables of a suite beside the paper's numbers.
 
@@ -159,9 +138,7 @@ def tables(
     loaded = _reload(suite_file, out)
     outcomes = load_outcomes(loaded.cells, _directory(out, loaded))
     built = build_tables(loaded, outcomes)
-    if as_json:
-        emit_json([to_document(each) for each in built])
-    else:
+    if not emit_json([to_document(each) for each in built]):
         render = to_markdown if format_ == "markdown" else to_text
         typer.echo("\n".join(render(each) for each in built), nl=False)
     if plots is not None:
@@ -231,8 +208,6 @@ def _run_cells(
     directory: Path,
     server: str | None,
     in_flight: int | None,
-    *,
-    quiet: bool,
 ) -> bool:
     """Run cells; return whether all are finished."""
     from modnorm.cli.results import write_results
@@ -244,11 +219,11 @@ def _run_cells(
     journal.check(loaded.settings)
     journal.begin(loaded.settings)
     searches = [cell for cell in cells if cell.spec.distillation is None]
-    listen = _progress_lines(quiet=quiet)
+    listen = _progress_lines()
     embedded, finished = server is None, True
     profiles = calibrate_origins(loaded, searches, directory) if embedded else {}
     if searches:
-        with lab_for(directory, server, _PREFIX, quiet=quiet) as (client, submit):
+        with lab_for(directory, server, _PREFIX) as (client, submit):
             finished = SuiteRunner(
                 client=client,
                 cells=searches,
@@ -267,7 +242,7 @@ def _run_cells(
             listen(cell, journal.note(cell.id, state=CellState.SUBMITTED, error=""))
             try:
                 place = directory / cell.id
-                run_distillation(cell.spec, place, directory, server, device=None, quiet=quiet)
+                run_distillation(cell.spec, place, directory, server, device=None)
                 record = journal.note(cell.id, state=CellState.FINISHED)
             except ModnormError as error:
                 record = journal.note(cell.id, state=CellState.FAILED, error=str(error))
@@ -297,17 +272,17 @@ def calibrate_origins(
     return profiles
 
 
-def _progress_lines(*, quiet: bool) -> "Callable[[Cell, CellRecord], None]":
+def _progress_lines() -> "Callable[[Cell, CellRecord], None]":
     """Return what prints a line when a cell changes its state, its phase or its reason to wait."""
     printed: dict[str, tuple[str, str, str]] = {}
 
     def show(cell: "Cell", record: "CellRecord") -> None:
         now = (str(record.state), record.phase, record.waits_for)
-        if not quiet and printed.get(cell.id) != now:
+        if printed.get(cell.id) != now:
             printed[cell.id] = now
             text = record.error or (record.phase if record.state == "submitted" else "")
             waiting = f", waiting: {record.waits_for}" if record.waits_for else ""
-            say(f"{cell.id}: {record.state} {text}".rstrip() + waiting)
+            tell(f"{cell.id}: {record.state} {text}".rstrip() + waiting)
 
     return show
 
@@ -317,7 +292,6 @@ def _show_status(
     cells: "Sequence[Cell]",
     directory: Path,
     *,
-    as_json: bool,
     every: bool = False,
     server: str | None = None,
 ) -> None:
@@ -328,16 +302,14 @@ def _show_status(
         client = stack.enter_context(connect(server)) if server else None
         records = suite_status(loaded.suite.name, cells, directory, client)
     counts = Counter(str(record.state) for record in records.values())
-    if as_json:
-        emit_json(
-            {
-                "suite": loaded.suite.name,
-                "directory": str(directory),
-                "states": counts,
-                "cells": [{"cell": cell, **asdict(record)} for cell, record in records.items()],
-            }
-        )
-        return
+    emit_json(
+        {
+            "suite": loaded.suite.name,
+            "directory": str(directory),
+            "states": counts,
+            "cells": [{"cell": cell, **asdict(record)} for cell, record in records.items()],
+        }
+    )
     rows = []
     for cell, record in records.items():
         if not (every or record.error):

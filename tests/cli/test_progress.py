@@ -5,6 +5,7 @@ import sys
 import pytest
 from rich.console import Console
 
+from modnorm.cli.console import output
 from modnorm.cli.progress import Screen, catch_up, follow
 from modnorm.errors import PreconditionError
 from modnorm.v1 import experiment_pb2 as experiments
@@ -37,10 +38,10 @@ STARTS = [
 ]
 
 
-def shown(events=EVENTS, *, terminal=False, quiet=False):
+def shown(events=EVENTS, *, terminal=False):
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=120, highlight=False)
-    with Screen(console, "small", quiet=quiet) as screen:
+    with Screen(console, "small") as screen:
         follow(events, screen, 2, lambda: 0.125)
     return text.getvalue()
 
@@ -82,8 +83,9 @@ def test_a_terminal_gets_bars_and_figures():
         assert part in text
 
 
-def test_quiet_shows_nothing():
-    assert shown(terminal=True, quiet=True) == ""
+def test_quiet_shows_nothing(monkeypatch):
+    monkeypatch.setattr(output, "quiet", True)
+    assert shown(terminal=True) == ""
 
 
 @pytest.mark.parametrize("known_at", [0, 2])
@@ -94,7 +96,7 @@ def test_the_base_is_asked_for_until_it_is_known(known_at):
         asked.append(None)
         return 0.125 if len(asked) > known_at else None
 
-    follow(EVENTS, Screen(Console(file=io.StringIO()), quiet=True), 2, base)
+    follow(EVENTS, Screen(Console(file=io.StringIO())), 2, base)
     assert len(asked) == known_at + 1
 
 

@@ -161,7 +161,7 @@ def run(client, tmp_path):
             "method": {"name": "randopt", "radius": 0.001},
             "population": {"size": 3, "ensemble_sizes": [1, 3], "statistics": "full"},
         }
-        return follow_to_end(client, submit_here(client, parse_spec(spec)), quiet=True)
+        return follow_to_end(client, submit_here(client, parse_spec(spec)))
 
     return carry
 

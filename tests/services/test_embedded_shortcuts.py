@@ -41,12 +41,12 @@ def client(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def full(client):
-    return follow_to_end(client, submit_here(client, spec("full")), quiet=True)
+    return follow_to_end(client, submit_here(client, spec("full")))
 
 
 @pytest.fixture(scope="module")
 def short(client):
-    return follow_to_end(client, submit_here(client, spec("experts")), quiet=True)
+    return follow_to_end(client, submit_here(client, spec("experts")))
 
 
 def outcomes(run):

@@ -38,7 +38,7 @@ def client(tmp_path_factory):
 
 def test_ranks_are_candidates_of_their_own_and_can_be_exported(client, tmp_path):
     spec = make_spec(name="modular_norm", radius=1.28, rank=2)
-    ended = follow_to_end(client, submit_here(client, spec), quiet=True)
+    ended = follow_to_end(client, submit_here(client, spec))
     run = client.run(ended.id)
     assert run.spec == spec
 
@@ -53,7 +53,7 @@ def test_ranks_are_candidates_of_their_own_and_can_be_exported(client, tmp_path)
     assert json.loads((out / "candidate.json").read_text())["scale_map"] == best.scale_map.digest
 
     other = make_spec(name="modular_norm", radius=1.28, rank=3)
-    ended = follow_to_end(client, submit_here(client, other), quiet=True)
+    ended = follow_to_end(client, submit_here(client, other))
     second = ranked_candidate(client.run(ended.id), 1)
     assert second.scale_map.digest != best.scale_map.digest
     assert second.descriptor.coefficients != best.descriptor.coefficients

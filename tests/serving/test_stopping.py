@@ -36,7 +36,7 @@ if __name__ == "__main__":
         ScaleMap("randopt", base.digest, ()), 1, (expert,),
     )
     EnsembleChoice.find = lambda _: definition
-    serving.serve("run", port=0, engine="transformers", as_json=True)
+    serving.serve("run", port=0, engine="transformers")
 """
 """A server whose engine takes ten minutes to load, in a thread and a process below it."""
 
