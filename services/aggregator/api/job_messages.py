@@ -4,9 +4,9 @@ from functools import lru_cache
 
 from modnorm.search.stopping import Threshold
 from modnorm.services.aggregator.jobs.leases import Claim
-from modnorm.services.aggregator.storage.codec import unpack_coefficients
-from modnorm.services.aggregator.storage.tables import Candidate, Experiment, Split, parsed_spec
+from modnorm.services.aggregator.storage.tables import Experiment, Split, parsed_spec
 from modnorm.v1 import common_pb2, evaluation_pb2
+from modnorm.wire.conversions import descriptor_to_proto
 
 _SPLITS = {
     Split.SELECTION: evaluation_pb2.SPLIT_SELECTION,
@@ -31,7 +31,7 @@ def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) ->
     message.experiment_id = experiment.id
     message.scorer = experiment.scorer
     message.max_tokens = experiment.max_tokens
-    _fill_descriptor(message.descriptor, claim.candidate)
+    message.descriptor.CopyFrom(descriptor_to_proto(claim.candidate.descriptor))
     message.split = _SPLITS[job.split]
     message.rows_digest = experiment.rows_of(job.split)[0]
     if claim.candidate.needs_proposal:
@@ -59,14 +59,3 @@ def fill_threshold(message: evaluation_pb2.Threshold, threshold: Threshold) -> N
     """Fill in a threshold."""
     message.reward, message.index = threshold.reward, threshold.index
     message.SetInParent()
-
-
-def _fill_descriptor(message: common_pb2.Descriptor, candidate: Candidate) -> None:
-    message.noise = candidate.noise
-    message.seed = candidate.seed
-    message.method = candidate.method
-    message.radius = candidate.radius
-    message.scale_map_digest = candidate.scale_map_digest
-    if candidate.coefficients is not None:
-        message.coefficients.extend(unpack_coefficients(candidate.coefficients))
-    message.lineage_digest = candidate.lineage

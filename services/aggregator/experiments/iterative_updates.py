@@ -9,6 +9,7 @@ All functions work inside a caller's write transaction that has locked the exper
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from math import fsum
 
 from sqlmodel import Session, col, select
@@ -25,11 +26,11 @@ from modnorm.baselines.updates import (
     zo_step,
 )
 from modnorm.errors import PreconditionError
-from modnorm.perturbation.descriptor import BASE, Descriptor
+from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest
 from modnorm.search.ranking import mean_reward
 from modnorm.services.aggregator.experiments.lifecycle import Batch, add_candidates
-from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_coefficients
+from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
     Candidate,
@@ -277,18 +278,11 @@ def _other_side(session: Session, experiment: Experiment) -> tuple[int, ...]:
         or session.get(Candidate, (experiment.id, first + 1)) is not None
     ):
         return ()
-    plus = session.get_one(Candidate, (experiment.id, first))
+    plus = session.get_one(Candidate, (experiment.id, first)).descriptor
     if plus.coefficients is None:
         raise PreconditionError(f"the generator proposed nothing for candidate {first}")
-    minus = Descriptor(
-        plus.noise,
-        plus.seed,
-        plus.method,
-        -plus.radius,
-        plus.scale_map_digest,
-        coefficients=tuple(-one for one in unpack_coefficients(plus.coefficients)),
-        lineage=plus.lineage,
-    )
+    opposite = tuple(-one for one in plus.coefficients)
+    minus = replace(plus, radius=-plus.radius, coefficients=opposite)
     add_candidates(session, experiment.id, {first + 1: minus})
     return (first + 1,)
 
@@ -323,9 +317,8 @@ def _add_state(session: Session, experiment: Experiment, updates: int) -> None:
     index = state_index(updates)
     if session.get(Candidate, (experiment.id, index)) is not None:
         return
-    base = session.get_one(Candidate, (experiment.id, BASE_INDEX))
-    state = state_digest(session, experiment, updates)
-    still = Descriptor(base.noise, 0, BASE, 0.0, base.scale_map_digest, lineage=state)
+    base = session.get_one(Candidate, (experiment.id, BASE_INDEX)).descriptor
+    still = replace(base, lineage=state_digest(session, experiment, updates))
     add_candidates(session, experiment.id, {index: still})
 
 
@@ -341,6 +334,6 @@ def _step(session: Session, experiment: Experiment) -> Step:
     if not experiment.generator_digest:
         return mezo_step(seed, *rewards, epsilon=epsilon, rate=settings.rate)
     plus = session.get_one(Candidate, (experiment.id, update * size))
-    sizes, scale = unpack_coefficients(plus.coefficients or b""), plus.normaliser or 1.0
-    raw = [one / (epsilon * scale) for one in sizes]
+    scale = plus.normaliser or 1.0
+    raw = [one / (epsilon * scale) for one in plus.descriptor.coefficients or ()]
     return zo_step(seed, *rewards, raw=raw, scale=scale, epsilon=epsilon, rate=settings.rate)

@@ -1,7 +1,5 @@
 """Conversion of stored experiments and events to protobuf messages."""
 
-import json
-
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentRecord
 from modnorm.services.aggregator.storage.tables import Event, Experiment, ExperimentState, Split
 from modnorm.services.common.status_servicer import timestamp
@@ -24,9 +22,8 @@ def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
             )
         )
     for each in record.ensembles:
-        columns = each.model_dump(exclude={"experiment_id"})
-        columns["experts"] = json.loads(each.experts)
-        message.ensembles.append(experiment_pb2.EnsembleResult(**columns))
+        columns = each.model_dump(exclude={"experiment_id", "experts"})
+        message.ensembles.add(**columns, experts=each.ranking)
     message.states.extend(
         to_message(experiment_pb2.StateResult, each, lineage_digest=each.lineage)
         for each in record.states

@@ -17,19 +17,17 @@ from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, Run
 from modnorm.analysis.run_files import LINEAGE, PREDICTIONS, PROFILE, SCALE_MAP, SPEC, rows_file
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
-from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.search.stopping import Interval
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentRecord
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.messages import PROVENANCE, event_message
 from modnorm.services.aggregator.experiments.result_store import CandidateJobs, ResultStore
-from modnorm.services.aggregator.storage.codec import unpack_answers, unpack_coefficients
+from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
     ArtifactKind,
-    Candidate,
     Event,
     Experiment,
     Job,
@@ -65,9 +63,7 @@ def write_directory(directory: Path, database: Database, record: ExperimentRecor
     records = RunRecords(
         rows=rows,
         texts=_texts(results, record),
-        descriptors=(
-            (each.candidate.index, stored_descriptor(each.candidate)) for each in candidates
-        ),
+        descriptors=((each.candidate.index, each.candidate.descriptor) for each in candidates),
         answers=_answers(database, experiment.id, questions),
     )
     write_file(directory / SPEC, encode_json(run.spec))
@@ -179,12 +175,7 @@ def _run_data(
         base=_base_row(record, candidates),
         ensembles=[
             EnsembleRow(
-                population=each.population,
-                ensemble_size=each.ensemble_size,
-                experts=tuple(json.loads(each.experts)),
-                metric=each.metric,
-                correct=each.correct,
-                rows=each.rows,
+                **each.model_dump(exclude={"experiment_id", "experts"}), experts=each.ranking
             )
             for each in record.ensembles
         ],
@@ -226,19 +217,6 @@ def _task(experiment: Experiment) -> Task | None:
         return get_stored_task(named.name, declaration=named.declaration)
     except InvalidInputError:
         return None
-
-
-def stored_descriptor(candidate: Candidate) -> Descriptor:
-    """Return the descriptor of a candidate, resolved once it was evaluated."""
-    return Descriptor(
-        noise=candidate.noise,
-        seed=candidate.seed,
-        method=candidate.method,
-        radius=candidate.radius,
-        scale_map=candidate.scale_map_digest,
-        coefficients=unpack_coefficients(candidate.coefficients or b"") or None,
-        lineage=candidate.lineage,
-    )
 
 
 def candidate_row(jobs: CandidateJobs) -> CandidateRow:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -205,22 +205,7 @@ def _check_answer(answer: Answer) -> None:
 
 def _check_descriptor(candidate: Candidate, reported: Descriptor, active: int) -> bytes:
     """Check that a descriptor is the candidate's; return its packed coefficients."""
-    stored = (
-        candidate.noise,
-        candidate.seed,
-        candidate.method,
-        candidate.radius,
-        candidate.scale_map_digest,
-        candidate.lineage,
-    )
-    if stored != (
-        reported.noise,
-        reported.seed,
-        reported.method,
-        reported.radius,
-        reported.scale_map,
-        reported.lineage,
-    ):
+    if replace(candidate.descriptor, coefficients=reported.coefficients) != reported:
         raise InvalidInputError(
             f"the descriptor is not that of candidate {candidate.index}", field="descriptor"
         )

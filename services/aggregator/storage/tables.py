@@ -23,6 +23,8 @@ from sqlmodel import Field, SQLModel
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.services.aggregator.storage.codec import unpack_coefficients
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT
@@ -145,6 +147,11 @@ class Ensemble(SQLModel, table=True):
     metric: float
     correct: int
     rows: int
+
+    @property
+    def ranking(self) -> tuple[int, ...]:
+        """Its experts, best first."""
+        return tuple(json.loads(self.experts))
 
 
 @lru_cache(maxsize=64)
@@ -300,9 +307,17 @@ class Candidate(SQLModel, table=True):
     """Normaliser of its amplitudes, if a generator proposed them."""
 
     @property
-    def is_base(self) -> bool:
-        """Whether the candidate is the unperturbed model."""
-        return self.index == BASE_INDEX
+    def descriptor(self) -> Descriptor:
+        """The descriptor, resolved once the candidate was evaluated."""
+        return Descriptor(
+            noise=self.noise,
+            seed=self.seed,
+            method=self.method,
+            radius=self.radius,
+            scale_map=self.scale_map_digest,
+            coefficients=unpack_coefficients(self.coefficients or b"") or None,
+            lineage=self.lineage,
+        )
 
     @property
     def needs_proposal(self) -> bool:

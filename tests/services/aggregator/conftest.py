@@ -15,7 +15,7 @@ from modnorm.errors import ModnormError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
-from modnorm.services.aggregator.experiments.run_writing import candidate_row, stored_descriptor
+from modnorm.services.aggregator.experiments.run_writing import candidate_row
 from modnorm.services.aggregator.server import Aggregator
 from modnorm.services.aggregator.storage.tables import Split
 from modnorm.services.calibrator.servicer import CalibrationServicer
@@ -132,7 +132,7 @@ class Lab:
         found = await asyncio.to_thread(results.candidates, experiment_id)
         return [
             SimpleNamespace(
-                descriptor=stored_descriptor(one.candidate),
+                descriptor=one.candidate.descriptor,
                 **{name: getattr(row, name) for name in CandidateRow.__dataclass_fields__},
             )
             for one in found

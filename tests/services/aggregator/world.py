@@ -249,9 +249,9 @@ class World:
         candidate, experiment = claim.candidate, claim.experiment
         selecting = claim.job.split is Split.SELECTION
         rows = experiment.selection_rows if selecting else experiment.heldout_rows
-        seed = -1 if candidate.is_base else candidate.seed
+        seed = -1 if candidate.index == BASE_INDEX else candidate.seed
         packed = candidate.coefficients
-        resolved = () if candidate.is_base else (0.5, float(candidate.index))
+        resolved = () if candidate.index == BASE_INDEX else (0.5, float(candidate.index))
         return Report(
             job_id=claim.job.id,
             token=claim.job.token,
