@@ -91,23 +91,21 @@ class LoadedModel:
 
     def prompts(self, task: Task, rows_digest: str) -> Prompts:
         """Return the prompts of a task's rows, in row order."""
-        key = (task.scorer, rows_digest)
-        prompts = self._prompts.get(key)
-        if prompts is None:
+
+        def load() -> Prompts:
             rows = self._artifacts.rows(rows_digest)
-            prompts = tuple(map(self._encoder.encode, render_prompts(task, rows, "row")))
-        self._prompts[key] = prompts
-        return prompts
+            return tuple(map(self._encoder.encode, render_prompts(task, rows, "row")))
+
+        return self._prompts.find((task.scorer, rows_digest), load)
 
     def replay(self, task: Task, job: messages.Job, poll: Callable[[], None]) -> Mapping[str, str]:
         """Replay a few selection prompts on the base model, once an experiment."""
-        key = (task.scorer, job.replay_digest, job.max_tokens)
-        canary = self._replays.get(key)
-        if canary is None:
+
+        def load() -> Mapping[str, str]:
             prompts = self.prompts(task, job.replay_digest)
-            canary = replay(self.engine, prompts, job.max_tokens, poll)
-        self._replays[key] = canary
-        return canary
+            return replay(self.engine, prompts, job.max_tokens, poll)
+
+        return self._replays.find((task.scorer, job.replay_digest, job.max_tokens), load)
 
 
 class ModelCache:

@@ -2,10 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock
-from typing import Generic, TypeVar
 
 from sqlmodel import Session, col, select
 
@@ -49,9 +47,6 @@ _SCALE_MAPS = 64
 _ROWS = 4
 MAX_REWARD = 1e30
 """Means of such rewards, and the steps computed from them, stay within float32."""
-
-
-ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +94,9 @@ class ReportChecks:
     def __init__(self, early_stop: EarlyStopCache) -> None:
         self._early_stop = early_stop
         # Immutable inputs by digest.
-        self._active: _Recent[int] = _Recent(_SCALE_MAPS)
-        self._tasks: _Recent[Task] = _Recent(_ROWS)
-        self._rows: _Recent[tuple[Row, ...]] = _Recent(_ROWS)
+        self._active: BoundedDict[str, int] = BoundedDict(_SCALE_MAPS)
+        self._tasks: BoundedDict[tuple[str, str | None, str], Task] = BoundedDict(_ROWS)
+        self._rows: BoundedDict[str, tuple[Row, ...]] = BoundedDict(_ROWS)
 
     def evaluate(
         self,
@@ -223,23 +218,6 @@ def _check_descriptor(candidate: Candidate, reported: Descriptor, active: int) -
             remedy="evaluate the candidate from its stored coefficients",
         )
     return packed
-
-
-class _Recent(Generic[ValueT]):
-    """Cache of the `size` most recently used values."""
-
-    def __init__(self, size: int) -> None:
-        self._values: BoundedDict[Hashable, ValueT] = BoundedDict(size)
-        self._lock = Lock()
-
-    def find(self, key: Hashable, load: Callable[[], ValueT]) -> ValueT:
-        """Return the value of a key; two threads may load it concurrently."""
-        with self._lock:
-            cached = self._values.get(key)
-        value = load() if cached is None else cached
-        with self._lock:
-            self._values[key] = value
-        return value
 
 
 def packed_answers(report: Report) -> bytes:

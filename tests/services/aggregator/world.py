@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from sqlmodel import col, select
 
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.voting import Answer
