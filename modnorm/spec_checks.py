@@ -96,7 +96,7 @@ def check_resolved(spec: ExperimentSpec) -> None:
 
 def check_names(spec: ExperimentSpec) -> None:
     """Refuse an unknown method or noise scheme, an unused profile and an impossible rank."""
-    refuse_unused_profile(spec.method, needed=needs_profile(spec.method.name))
+    refuse_unused_profile(spec.method)
     check_scheme(spec.population.noise)
     check_rank(spec.method, spec.population.noise)
 
@@ -311,13 +311,7 @@ def _check_local_model(
             raise InvalidInputError(
                 error.message, field=error.field, remedy=error.remedy
             ) from error
-    require_usable(
-        method.name,
-        config=config,
-        masses=method.masses,
-        rank=method.rank,
-        target_modules=method.target_modules,
-    )
+    require_usable(method, config)
     needed = needs_profile(method.name) and method.profile is None
     if needed and selection_rows is not None:
         check_calibration(spec, selection_rows, positive(config, "num_hidden_layers"))

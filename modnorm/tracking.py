@@ -3,7 +3,7 @@
 A directory that is logged again continues the run of its digest.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
@@ -18,6 +18,7 @@ from modnorm.arguments import require_path
 from modnorm.client.run_directory import lock_file, state_directory
 from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
 from modnorm.hints import one_of
+from modnorm.spec.reading import leaves
 
 _GROUP = "modnorm"
 _TAG = "modnorm.run"
@@ -35,8 +36,8 @@ class _Logged:
     digest: str
     """SHA-256 of the results."""
     name: str
-    parameters: Mapping[str, str | int | float | bool]
-    """The spec by dotted path."""
+    parameters: Mapping[str, object]
+    """The spec by dotted path; lists as text, without fields that are unset."""
     figures: Mapping[str, float]
     files: Mapping[str, Path]
     """By path inside the directory."""
@@ -142,7 +143,12 @@ def _read(directory: Path) -> _Logged:
     }
     digest = sha256((directory / results).read_bytes()).hexdigest()
     name = str(spec.get("name") or directory.resolve().name)
-    return _Logged(digest, name, dict(_leaves(dict(spec), "")), figures, files)
+    parameters = {
+        path: ", ".join(map(str, value)) if isinstance(value, list) else value
+        for path, value in leaves(dict(spec))
+        if value is not None
+    }
+    return _Logged(digest, name, parameters, figures, files)
 
 
 def run_figures(document: ResultsDocument) -> dict[str, float]:
@@ -189,14 +195,3 @@ def _bounded(named: Iterable[tuple[str, object, object]]) -> dict[str, float]:
         if isinstance(interval, list | tuple):
             values[f"{name}_lower"], values[f"{name}_upper"] = interval
     return values
-
-
-def _leaves(value: object, path: str) -> Iterator[tuple[str, str | int | float | bool]]:
-    """Yield the fields of a spec by dotted path; lists as text, without fields that are unset."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _leaves(inner, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, str | int | float | bool):
-        yield path, value
-    elif isinstance(value, list):
-        yield path, ", ".join(map(str, value))

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 from pydantic import SecretStr
 from sqlalchemy import URL
@@ -44,6 +43,7 @@ from modnorm.services.common.settings import (
     EvaluatorSettings,
     SamplerSettings,
     SandboxSettings,
+    ServiceSettings,
     SupervisorSettings,
     inherited_environment,
 )
@@ -121,7 +121,7 @@ def start(
         services = _Services(state, common, sandbox, data)
         parts = [threads.submit(services.run)]
         try:
-            lab = EmbeddedLab(services.started.result(), Credentials(token=common["token"]))
+            lab = EmbeddedLab(services.started.result(), Credentials(token=common.token))
             devices = embedded_devices() if evaluate and load is load_engine else ()
             evaluator = None
             if devices:
@@ -147,13 +147,13 @@ def start(
 
 
 def _make_evaluator(
-    lab: EmbeddedLab, common: "_Common", sandbox: Sandbox, load: LoadEngine
+    lab: EmbeddedLab, common: ServiceSettings, sandbox: Sandbox, load: LoadEngine
 ) -> Worker:
     settings = EvaluatorSettings(
         aggregator_target=lab.target,
         broker_url=_BROKER,
-        load_lock=_load_lock(common["cache_dir"]),
-        **common,
+        load_lock=_load_lock(common.cache),
+        **common.model_dump(),
     )
     return Worker(settings, sandbox=sandbox, load=load)
 
@@ -178,27 +178,15 @@ def _load_lock(cache: Path) -> Path | None:
     return folder / _LOAD_LOCK if os.access(folder, os.W_OK) else None
 
 
-class _Common(TypedDict):
-    """Settings of all services of the lab, which override the environment."""
+def _common_settings(state: Path, cache: Path) -> ServiceSettings:
+    """Return settings of all services, with a token: other users of the machine reach the ports.
 
-    token: SecretStr
-    token_file: None
-    accepted_tokens: Path
-    tls_ca: None
-    tls_cert: None
-    tls_key: None
-    tls_client_certificates: bool
-    model_roots: None
-    data_roots: None
-    cache_dir: Path
-    stop_grace: float
-
-
-def _common_settings(state: Path, cache: Path) -> _Common:
-    """Return settings with a token, since other users of the machine reach the ports."""
+    They override the environment.
+    """
     token, accepted = make_token("embedded", tuple(Role))
     write_tokens(state / _TOKENS, TokenTable(tokens=(accepted,)))
-    return _Common(
+    return ServiceSettings(
+        bind_address=ANY_PORT,
         token=SecretStr(token),
         token_file=None,
         accepted_tokens=state / _TOKENS,
@@ -217,7 +205,7 @@ class _Services(ServiceThread[str]):
     """Calibrator, sampler and aggregator; starts with the address of the aggregator."""
 
     def __init__(
-        self, state: Path, common: _Common, sandbox: Runner, data: Sequence[Path]
+        self, state: Path, common: ServiceSettings, sandbox: Runner, data: Sequence[Path]
     ) -> None:
         super().__init__()
         self._state = state
@@ -233,11 +221,9 @@ class _Services(ServiceThread[str]):
         """Start evaluators on GPUs, at the first experiment."""
         settings = SupervisorSettings(
             aggregator_target=lab.target,
-            bind_address=ANY_PORT,
             broker_url=_BROKER,
             heartbeat_seconds=_HEARTBEAT_SECONDS,
-            metrics_address="",
-            **self._common,
+            **self._common.model_dump() | {"metrics_address": ""},
         )
         self._gpus = settings, devices
 
@@ -254,7 +240,7 @@ class _Services(ServiceThread[str]):
         """Run evaluators until the lab stops."""
         try:
             async with AsyncExitStack() as stack:
-                sandbox = SandboxServer(SandboxSettings(bind_address=ANY_PORT, **self._common))
+                sandbox = SandboxServer(SandboxSettings(**self._common.model_dump()))
                 target = await start_service(sandbox, stack)
                 settings = settings.model_copy(update={"sandbox_target": target})
                 supervisor = await asyncio.to_thread(
@@ -286,13 +272,12 @@ class _Services(ServiceThread[str]):
 
     @override
     async def _start(self, stack: AsyncExitStack) -> str:
-        common = self._common
-        calibrator = build_calibrator(CalibratorSettings(bind_address=ANY_PORT, **common))
+        common = self._common.model_dump()
+        calibrator = build_calibrator(CalibratorSettings(**common))
         database = URL.create("sqlite", database=str((self._state / DATABASE).resolve()))
-        sampler = build_sampler(SamplerSettings(bind_address=ANY_PORT, **common))
+        sampler = build_sampler(SamplerSettings(**common))
         aggregator = Aggregator(
             AggregatorSettings(
-                bind_address=ANY_PORT,
                 calibrator_target=await start_service(calibrator, stack),
                 sampler_target=await start_service(sampler, stack),
                 database_url=database.render_as_string(),
@@ -308,7 +293,7 @@ class _Services(ServiceThread[str]):
             engines=engine_names(),
             on_fault=self._break_down,
             on_create=self._warm,
-            evaluations=EvaluationCache(common["cache_dir"]),
+            evaluations=EvaluationCache(self._common.cache),
         )
         target = await start_service(aggregator, stack)
         stack.push_async_callback(self._end_evaluators)

@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from modnorm.analysis.run_data import BaseRow, EnsembleRow
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as messages
-from modnorm.wire.conversions import spec_from_proto, state_name
+from modnorm.wire.conversions import from_message, spec_from_proto, state_name
 from modnorm.wire.run_messages import base_row, ensemble_row, failure_text
 
 
@@ -109,7 +109,7 @@ def summary_from_message(message: messages.Experiment) -> ExperimentSummary:
         created=_time(message.create_time),
         ended=_time(message.end_time) if message.HasField("end_time") else None,
         error=failure_text(message),
-        progress=_progress(message.progress),
+        progress=from_message(Progress, message.progress),
     )
 
 
@@ -137,7 +137,7 @@ def event_from_message(message: messages.WatchExperimentResponse) -> Event:
         time=_time(message.time),
         message=message.message,
         state=_state(message.state),
-        progress=_progress(message.progress),
+        progress=from_message(Progress, message.progress),
     )
 
 
@@ -147,15 +147,3 @@ def _state(state: messages.ExperimentState.ValueType) -> ExperimentState:
 
 def _time(stamp: Timestamp) -> datetime:
     return stamp.ToDatetime(tzinfo=UTC)
-
-
-def _progress(message: messages.Progress) -> Progress:
-    return Progress(
-        jobs_done=message.jobs_done,
-        jobs_total=message.jobs_total,
-        jobs_failed=message.jobs_failed,
-        jobs_running=message.jobs_running,
-        best_reward=message.best_reward if message.HasField("best_reward") else None,
-        updates_done=message.updates_done,
-        updates_total=message.updates_total,
-    )

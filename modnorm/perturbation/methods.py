@@ -174,8 +174,9 @@ def needs_profile(method: str) -> bool:
     return _method(method).needs_profile
 
 
-def refuse_unused_profile(method: MethodSpec, *, needed: bool) -> None:
+def refuse_unused_profile(method: MethodSpec) -> None:
     """Refuse a profile that a method does not use."""
+    needed = needs_profile(method.name)
     if method.profile is not None and not needed:
         raise InvalidInputError(
             f"{method.name} uses no profile", field="method.profile", remedy="remove the field"
@@ -205,16 +206,15 @@ def _check_low_rank(method: str) -> None:
         )
 
 
-def require_usable(
-    method: str,
-    *,
-    config: Mapping[str, object],
-    masses: Masses,
-    rank: int | None = None,
-    target_modules: TargetModules = "all",
-) -> None:
+def require_usable(method: MethodSpec, config: Mapping[str, object]) -> None:
     """Refuse a method that cannot be used on a model, with or without a profile."""
-    uncorrected_scale_map(method, config, masses=masses, rank=rank, target_modules=target_modules)
+    uncorrected_scale_map(
+        method.name,
+        config,
+        masses=method.masses,
+        rank=method.rank,
+        target_modules=method.target_modules,
+    )
 
 
 def uncorrected_scale_map(

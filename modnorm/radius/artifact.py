@@ -17,7 +17,7 @@ from modnorm.files import (
     read_text,
     write_file,
 )
-from modnorm.perturbation.methods import needs_profile, refuse_unused_profile
+from modnorm.perturbation.methods import refuse_unused_profile
 from modnorm.spec import (
     MAX_RADIUS,
     MIN_RADIUS,
@@ -267,7 +267,7 @@ def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> No
         raise InvalidInputError(
             "base perturbs nothing", field="method.name", remedy="name another method"
         )
-    refuse_unused_profile(method, needed=needs_profile(method.name))
+    refuse_unused_profile(method)
     if not 0 < len(radii) <= MAX_RADII:
         raise InvalidInputError(
             f"there are {len(radii)} radii", field="radii", remedy=f"give 1 to {MAX_RADII}"

@@ -243,15 +243,16 @@ def differences(
     old: Mapping[str, object], new: Mapping[str, object]
 ) -> Mapping[str, tuple[object, object]]:
     """Return the values of the fields that differ, by dotted name in alphabetical order."""
-    before, after = dict(_fields(old)), dict(_fields(new))
+    before, after = dict(leaves(old)), dict(leaves(new))
     names = sorted(before.keys() | after.keys())
     pairs = {name: (before.get(name), after.get(name)) for name in names}
     return {name: (one, other) for name, (one, other) in pairs.items() if one != other}
 
 
-def _fields(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+def leaves(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield the values of a spec by dotted name."""
     for key, value in section.items():
         if isinstance(value, Mapping):
-            yield from _fields(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value

@@ -120,9 +120,10 @@ class QueueSettings(ServiceSettings):
         return _with_password(cls, values, "broker")
 
 
-class WorkerSettings(QueueSettings):
-    """Settings of every worker, which listens for health checks only."""
+class EvaluatorSettings(QueueSettings):
+    """Settings of an evaluator, which listens for health checks only."""
 
+    bind_address: Address = "127.0.0.1:50054"
     aggregator_target: Target = "127.0.0.1:50051"
     heartbeat_seconds: float = Field(default=5.0, gt=0)
     """Seconds between two heartbeats; well below the aggregator's `lease_seconds`."""
@@ -131,11 +132,6 @@ class WorkerSettings(QueueSettings):
     torch_threads: int = Field(default=0, ge=0)
     """Threads of CPU kernels; 0 for torch's own number. Rounding may depend on it."""
 
-
-class EvaluatorSettings(WorkerSettings):
-    """Settings of an evaluator."""
-
-    bind_address: Address = "127.0.0.1:50054"
     sandbox_target: Target = ""
     """HOST:PORT of a sandbox service; empty if no task runs programs."""
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)

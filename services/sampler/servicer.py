@@ -26,7 +26,7 @@ from modnorm.services.common.background import SlowThreads
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import ServiceSettings
-from modnorm.spec import MethodSpec, PopulationSpec, parse_section
+from modnorm.spec import PopulationSpec, parse_section
 from modnorm.v1 import sampling_pb2, sampling_pb2_grpc
 from modnorm.wire.conversions import descriptor_to_proto, method_from_proto, prompts_from_proto
 
@@ -136,23 +136,13 @@ def inspect_model(
     checkpoint = resolve_model(request.model, roots)
     CheckpointWeights(checkpoint)  # refuses weights that do not fit the configuration
     if request.HasField("method"):
-        _require_usable(method_from_proto(request.method), checkpoint)
+        require_usable(method_from_proto(request.method), checkpoint.config)
     with encoders.lend(checkpoint) as encoder:
         prompts = [encoder.encode(turns) for turns in messages]
     return sampling_pb2.InspectModelResponse(
         model_digest=checkpoint.digest,
         num_layers=positive(checkpoint.config, "num_hidden_layers"),
         longest_prompt=check_fit(prompts, request.max_tokens, checkpoint),
-    )
-
-
-def _require_usable(method: MethodSpec, checkpoint: Checkpoint) -> None:
-    require_usable(
-        method.name,
-        config=checkpoint.config,
-        masses=method.masses,
-        rank=method.rank,
-        target_modules=method.target_modules,
     )
 
 
@@ -165,7 +155,7 @@ def find_or_build(
     checkpoint = resolve_model(request.model, roots, digest=request.model_digest)
     profile = None
     if needed:
-        _require_usable(method, checkpoint)
+        require_usable(method, checkpoint.config)
         if request.HasField("profile_json"):
             profile = Profile.from_json(request.profile_json)
             profile.check_matches(checkpoint)

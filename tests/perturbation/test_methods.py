@@ -124,7 +124,7 @@ def test_calibrated_methods_need_a_profile(method):
 def test_an_unusable_method_is_refused_before_there_is_a_profile(method, changes, masses, field):
     config = {**resolve_checkpoint("tiny-thicket").config, **changes}
     with error_at(f"method.{field}"):
-        require_usable(method, config=config, masses=Masses(**masses))
+        require_usable(MethodSpec(name=method, radius=0.1, masses=Masses(**masses)), config)
 
 
 @pytest.mark.parametrize("method", ["modular_norm", "randopt"])
@@ -156,7 +156,8 @@ def test_other_methods_have_no_rank(method):
     for refused in (
         lambda: build(method, PROFILE, rank=4),
         lambda: require_usable(
-            method, config=resolve_checkpoint("tiny-thicket").config, masses=Masses(), rank=4
+            MethodSpec(name=method, radius=0.1 * (method != "base"), rank=4),
+            resolve_checkpoint("tiny-thicket").config,
         ),
     ):
         with error_at("method.rank", "no low-rank noise") as caught:
