@@ -59,7 +59,6 @@ def _nothing(*_: object) -> None:
 VARIANTS: Mapping[str, Variant] = {
     _ALL: Variant(),
     "drafts": Variant(spec={"engine": {"drafts": "none"}}),
-    "in_flight_steps": Variant(without=("in_flight_steps",)),
     "output_gathering": Variant(without=("output_gathering",)),
     "pending_calls": Variant(without=("pending_calls",)),
     "weight_kernels": Variant(

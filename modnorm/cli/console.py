@@ -92,7 +92,6 @@ def note(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning."""
     say(f"warning: {text}")
 
 

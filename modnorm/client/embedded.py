@@ -48,7 +48,6 @@ class StartLab(Protocol):
 
 
 def find_embedded() -> StartLab:
-    """Return the installed lab."""
     calm_threads()
     return cast("StartLab", load_service(GROUP))
 

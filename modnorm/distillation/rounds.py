@@ -146,7 +146,6 @@ class Distillation:
         return round_directory(self.directory, number)
 
     def _student(self, number: int) -> Path:
-        """Return the student of a round."""
         return self._place(number) / _TRAINING / STUDENT
 
     def _model(self, number: int) -> ModelSpec:

@@ -150,7 +150,6 @@ class TransformersEngine:
             "threads": str(torch.get_num_threads()),
             "arithmetic": dtype_name(self._model.dtype),
             "mode": "fast",
-            "norms": "kernels" if self._weights.has_kernels else "plain",
         }
 
     def replace_model(self, checkpoint: Checkpoint) -> None:

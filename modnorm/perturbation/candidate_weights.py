@@ -99,7 +99,6 @@ def sample_noise(
 
 
 def cut_noise(whole: torch.Tensor, block: Block) -> torch.Tensor:
-    """Return a block of a whole tensor's noise."""
     return block.of(whole)
 
 
@@ -145,11 +144,6 @@ class CandidateWeights:
         if len(set(addresses)) != len(addresses):
             raise IncompatibleError("two tensors share memory; name a tied tensor once")
         self._fused = fused_weights(self._held) if kernels else None
-
-    @property
-    def has_kernels(self) -> bool:
-        """Whether kernels write candidates; they round norms differently, so results record it."""
-        return self._fused is not None
 
     @property
     def state(self) -> str | None:
@@ -253,7 +247,7 @@ class CandidateWeights:
         self, scheme: NoiseScheme, descriptor: Descriptor, scale_map: ScaleMap
     ) -> tuple[float, ...]:
         plain = descriptor.noise != PortableNoise.name or self._rounding is Rounding.PUBLISHED
-        if self._fused and not plain and self._fused.supports(scale_map):
+        if self._fused and not plain:
             coefficients = self._fused.write(
                 descriptor.seed, descriptor.radius, scale_map, descriptor.coefficients
             )

@@ -171,7 +171,6 @@ def _step_adapter() -> TypeAdapter[Step]:
 
 @cache
 def _lineage_adapter() -> TypeAdapter[Lineage]:
-    """Return the parser of a lineage."""
     return TypeAdapter(Lineage)
 
 

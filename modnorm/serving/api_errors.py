@@ -39,7 +39,6 @@ class ApiError(Exception):
         return {"error": content}
 
     def response(self) -> JSONResponse:
-        """Return the response."""
         return JSONResponse(self.document(), self.status, dict(self.headers))
 
 
@@ -105,7 +104,6 @@ class ServerMetrics:
                 self._requests.labels(route, status)
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
@@ -114,7 +112,6 @@ class ServerMetrics:
         self._batch.observe(size)
 
     def count_answer(self, prediction: Prediction) -> None:
-        """Count the tokens of an answer."""
         self._tokens.inc(sum(answer.tokens for answer in prediction.experts))
 
     def text(self) -> bytes:

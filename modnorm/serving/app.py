@@ -157,7 +157,6 @@ def _finish(answer: ExpertAnswer) -> str:
 
 
 def server_event(document: Mapping[str, object]) -> bytes:
-    """Return a document as a server-sent event."""
     return f"data: {json.dumps(document)}\n\n".encode()
 
 
@@ -192,7 +191,6 @@ class Server:
 
 
 def build_app(server: Server) -> Starlette:
-    """Return the application."""
     endpoints = _Endpoints(server)
     return Starlette(
         routes=[
@@ -251,7 +249,6 @@ class _Endpoints:
         return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
 
     async def model(self, request: Request) -> Response:
-        """Describe one model."""
         name = request.path_params["name"]
         self._server.ensemble.require_model(name)
         return JSONResponse(self._model(name))
@@ -265,7 +262,6 @@ class _Endpoints:
         return _state(is_good=self._server.answering.is_ready)
 
     async def measured(self, _request: Request) -> Response:
-        """Return the metrics."""
         return Response(self._server.metrics.text(), media_type=_PLAIN)
 
     async def _answer(self, request: Request, kind: type[Body]) -> Response:
@@ -323,7 +319,6 @@ class _Endpoints:
 
 
 async def _read_body(request: Request) -> bytes:
-    """Return the body of a request."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # a browser cannot send this type from another site unasked
         raise ApiError(415, "the content type must be application/json")

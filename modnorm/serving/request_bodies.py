@@ -108,7 +108,6 @@ class ChatMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        """The text of all parts."""
         return "".join(part.text for part in self.content)
 
 
@@ -198,7 +197,6 @@ class CompletionBody(Body):
 
 
 def parse_body(kind: type[BodyT], content: bytes) -> BodyT:
-    """Return the body of a request."""
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:

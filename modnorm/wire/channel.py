@@ -116,7 +116,6 @@ class _TokenInterceptor(
         self._is_closed = False
 
     def close(self) -> None:
-        """Close the channel."""
         self._is_closed = True
         self._close()
 

@@ -31,7 +31,6 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_socket(address: str) -> bool:
-    """Return whether an address is a Unix socket."""
     return address.startswith("unix:")
 
 
@@ -225,7 +224,6 @@ class ConnectionSettings(BaseSettings):
 
     @property
     def credentials(self) -> Credentials:
-        """Credentials of channels."""
         return Credentials(
             token=self.token,
             token_file=self.token_file,

@@ -71,13 +71,11 @@ def _refuse_unknown(message: ProtoMessage, path: str = "") -> None:
 
 
 def prompt_to_proto(messages: Sequence[Message]) -> common_pb2.Prompt:
-    """Encode the messages of one prompt."""
     turns = (common_pb2.ChatMessage(role=turn.role, content=turn.content) for turn in messages)
     return common_pb2.Prompt(messages=turns)
 
 
 def prompts_from_proto(prompts: Iterable[common_pb2.Prompt]) -> list[tuple[Message, ...]]:
-    """Decode prompts."""
     decoded = []
     for index, prompt in enumerate(prompts):
         if not prompt.messages:
@@ -142,12 +140,10 @@ def to_message(kind: type[MessageT], value: object, **renamed: object) -> Messag
 
 
 def answer_to_proto(answer: Answer) -> evaluation_pb2.Answer:
-    """Encode an answer."""
     return to_message(evaluation_pb2.Answer, answer)
 
 
 def answer_from_proto(message: evaluation_pb2.Answer) -> Answer:
-    """Decode an answer."""
     return from_message(Answer, message)
 
 

@@ -66,7 +66,6 @@ def _unicode(text: str) -> str:
 
 
 def outcome_from_proto(message: sandbox_pb2.ExecuteResponse) -> ProgramOutcome:
-    """Decode an outcome."""
     names = {number: name for name, number in sandbox_pb2.Verdict.items()}
     name = names.get(message.verdict, "").removeprefix("VERDICT_")
     if name not in Verdict.__members__:
@@ -139,7 +138,6 @@ class RemoteSandbox:
         return isolation
 
     def close(self) -> None:
-        """Close the channel."""
         self._channel.close()
 
     def __enter__(self) -> Self:

@@ -30,7 +30,6 @@ def base_row(message: experiments.BaseResult) -> BaseRow:
 
 
 def ensemble_row(message: experiments.EnsembleResult) -> EnsembleRow:
-    """Return one ensemble."""
     return from_message(EnsembleRow, message)
 
 

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -99,13 +99,13 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
 }
 
 
-def _methods() -> Iterator[tuple[str, frozenset[Role]]]:
-    for service, methods in _SERVICES.items():
-        for name, roles in methods.items():
-            yield f"/{service}/{name}", frozenset(roles)
-
-
-ALLOWED: Mapping[str, frozenset[Role]] = MappingProxyType(dict(_methods()))
+ALLOWED: Mapping[str, frozenset[Role]] = MappingProxyType(
+    {
+        f"/{service}/{name}": frozenset(roles)
+        for service, methods in _SERVICES.items()
+        for name, roles in methods.items()
+    }
+)
 """Roles by full method name; one of them suffices."""
 
 PAGE: frozenset[Role] = frozenset(_SEE)

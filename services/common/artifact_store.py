@@ -40,7 +40,6 @@ class ArtifactStore:
         return self._read(digests[0]) if len(digests) == 1 else None
 
     def find(self, key: str) -> str | None:
-        """Return the artifact of a key."""
         try:
             content = (self._root / "keys" / key).read_bytes()
         except (FileNotFoundError, NotADirectoryError):

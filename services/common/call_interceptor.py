@@ -157,12 +157,10 @@ class _Call:
         )
 
     async def answer(self, raw: bytes, context: Context) -> object:
-        """Return the response."""
         async with self._interceptor.running(context, self._method):
             return await self._behaviour(self._decoded(raw), context)
 
     async def stream(self, raw: bytes, context: Context) -> AsyncIterator[object]:
-        """Yield the responses."""
         async with self._interceptor.running(context, self._method):
             responses = self._behaviour(self._decoded(raw), context)
             if inspect.isawaitable(responses):

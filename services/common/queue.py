@@ -111,7 +111,6 @@ def announce_work(app: Celery) -> None:
 
 
 def check_broker(app: Celery) -> None:
-    """Connect to the broker."""
     with _outages(app), app.connection_for_write() as connection:
         connection.ensure_connection(max_retries=1, timeout=CONNECT_SECONDS)
 

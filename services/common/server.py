@@ -133,13 +133,11 @@ class GrpcService:
         return port_of(self._server)
 
     async def start(self) -> None:
-        """Start the server."""
         self._server = await start_server(
             self._settings.bind_address, self._register, self._registry, self._settings
         )
 
     async def stop(self) -> None:
-        """Stop gracefully."""
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         if self._close is not None:

@@ -26,7 +26,6 @@ Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(split_paths
 
 
 def _split_names(value: object) -> object:
-    """Split names at commas."""
     if not isinstance(value, str):
         return value
     return tuple(name.strip().lower() for name in value.split(",") if name.strip())

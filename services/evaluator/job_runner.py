@@ -205,7 +205,6 @@ class JobRunner:
 
     @property
     def _held(self) -> Sequence[messages.Job]:
-        """All leased jobs."""
         waiting = self._waiting
         return (*self._begun, *([waiting.job] if waiting else ()))
 

@@ -128,7 +128,6 @@ class JobScorer:
         return counted
 
     def _load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
-        """Return the loaded model of a job."""
         try:
             return self.models.load(job, poll)
         except StaleLeaseError:

@@ -121,7 +121,6 @@ class ModelCache:
         return self._loaded.key if self._loaded else None
 
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
-        """Return the loaded model of a job."""
         settings = engine_settings(job, self._loading.share)
         key = ModelKey(job.model_digest, job.engine.name, settings)
         if self._loaded and self._loaded.key == key:

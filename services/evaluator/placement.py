@@ -105,7 +105,6 @@ class Gpu:
 
 
 def query_gpus() -> Sequence[Gpu]:
-    """Return the GPUs of this host."""
     try:
         query = subprocess.run(_QUERY, check=True, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:

@@ -38,7 +38,6 @@ class SandboxServer:
 
     @property
     def port(self) -> int:
-        """The port of the started server."""
         return port_of(self._server)
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:

@@ -165,7 +165,6 @@ class VllmEngine:
             "sequences": str(self._sequences),
             **recorded_settings(self._engine),
             "optimisations": ", ".join(sorted(self._optimisations)) or "none",
-            "norms": "kernels" if self._ranks.kernels else "plain",
         }
 
     def replace_model(self, checkpoint: Checkpoint) -> None:

@@ -16,7 +16,7 @@ _FLOAT32 = torch.float32.itemsize
 _BLOCK = 128
 """Tokens of a cache block on the CPU."""
 _NOISE_BYTES = 2**30
-"""Scratch memory of the noise norms (`modnorm.perturbation.kernels.launch`)."""
+"""Least scratch memory for the noise of a tensor, whose norm is computed."""
 _LOGIT_BYTES = 10
 """Bytes of a sampled position for each token of the vocabulary: its logit in the weights' dtype
 and twice in float32."""

@@ -50,9 +50,7 @@ class RankGroup:
         """Whether the weights are the base outside of a candidate."""
         with _calling("hold", engine):
             answers = engine.collective_rpc("modnorm_hold", args=(model_digest,))
-        ranks = _values("hold", answers)
-        self.size = len(ranks)
-        self.kernels = all(isinstance(rank, dict) and rank["kernels"] for rank in ranks)
+        self.size = len(_values("hold", answers))
 
     def require_base(self) -> None:
         """Compare weights and pristine copies bit for bit, before a candidate is written."""

@@ -209,7 +209,7 @@ class CandidateWorker:
             self.modnorm_rank = RankModel(
                 directory, model_digest, self.get_model(), caches, connect_drafts(self)
             )
-            return {"kernels": int(self.modnorm_rank.weights.has_kernels)}
+            return None
 
         return answer(hold)
 

@@ -29,11 +29,6 @@ from modnorm.engines.vllm.internals.drafting import (
     install_speculator,
     keep_compile_cache,
 )
-from modnorm.engines.vllm.internals.in_flight_steps import (
-    IN_FLIGHT_STEPS,
-    discard_preempted,
-    with_three_steps,
-)
 from modnorm.engines.vllm.internals.interfaces import BUSY, REQUIRED_SETTINGS, START_METHOD
 from modnorm.engines.vllm.internals.layers import keep_plain_weights
 from modnorm.engines.vllm.internals.message_queues import fix_queues
@@ -100,17 +95,13 @@ def start_vllm(
         config = EngineArgs(**arguments).create_engine_config(UsageContext.LLM_CLASS)
         _require_settings(config)
         _require_drafts(config, settings.drafts)
-        used = check_stage(Stage.CONFIG, config, overrides.without)
+        check_stage(Stage.CONFIG, config)
         keep_compile_cache(config)
-        if IN_FLIGHT_STEPS.name in used:
-            config = with_three_steps(config)
         with worker_errors_raised(), _executor_of(config) as executor:
             engine = LLMEngine(
                 config, executor_class=executor, log_stats=False, multiprocess_mode=False
             )
-            used |= check_stage(Stage.ENGINE, engine, overrides.without)
-            if IN_FLIGHT_STEPS.name in used:
-                discard_preempted(engine.engine_core.engine_core)
+            used = check_stage(Stage.ENGINE, engine, overrides.without)
             STAGE.enter("copying the weights")
     return StartedEngine(engine, used)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 import torch
 
@@ -20,9 +21,9 @@ from modnorm.perturbation.kernels.launch import (
     MemoryBlock,
     memory_block,
     plan_launches,
+    scratch_block,
 )
 from modnorm.perturbation.kernels.low_rank_tables import LowRankTables
-from modnorm.perturbation.kernels.noise_norms import NoiseNorms, supported
 from modnorm.perturbation.low_rank import LowRankNoise
 
 _CACHED_MAPS = 8
@@ -32,8 +33,7 @@ _CACHED_MAPS = 8
 class FusedWeights:
     """Writes candidates of `portable-v1`, restores and compares, in a few launches each.
 
-    Equal coefficients give the weights of the plain version, bit for bit. The norms of noise are
-    sums, which this version adds in another order.
+    Equal coefficients give the weights of the plain version, bit for bit.
     """
 
     def __init__(self, held: Mapping[str, HeldTensor], sizes: LaunchSizes | None = None) -> None:
@@ -83,10 +83,6 @@ class FusedWeights:
                 launch.compare(plan, differs, self._sizes)
         return not differs.item()
 
-    def supports(self, scale_map: ScaleMap) -> bool:
-        """Return whether the kernels compute all norms of a scale map."""
-        return scale_map.rank is not None or all(supported(scale) for scale in scale_map.active)
-
     def _tables_of(
         self, scale_map: ScaleMap
     ) -> "tuple[torch.Tensor, _FullRankTables | LowRankTables]":
@@ -122,16 +118,26 @@ class _FullRankTables:
         table: torch.Tensor,
         sizes: LaunchSizes,
     ) -> None:
-        self._names = [scale.name for scale in active]
+        self._active = active
         self._magnitudes = table
         self._sizes = sizes
         device = table.device
-        self.norms = NoiseNorms(active, device, table, sizes).compute
+        numels = [prod(scale.shape) for scale in active]
+        self._fills = [
+            plan_launches(
+                [(torch.float32, scratch_block(numel, 0, index))], sizes.write_blocks, device
+            )
+            for index, numel in enumerate(numels)
+        ]
+        self._scratch = max(
+            numel * (scale.norm is not Norm.UNIT)
+            for scale, numel in zip(active, numels, strict=True)
+        )
         self._plans = plan_launches(
             [
-                (held[name].dtype, block)
-                for index, name in enumerate(self._names)
-                for block in _memory_blocks(held[name], index)
+                (held[scale.name].dtype, block)
+                for index, scale in enumerate(active)
+                for block in _memory_blocks(held[scale.name], index)
             ],
             sizes.write_blocks,
             device,
@@ -139,8 +145,28 @@ class _FullRankTables:
 
     def draw(self, seed: int) -> torch.Tensor:
         """Return the keys of a candidate's noise, int64 [tensors, 2]."""
-        keys = [stream_key(PortableNoise.name, seed, name) for name in self._names]
+        keys = [stream_key(PortableNoise.name, seed, scale.name) for scale in self._active]
         return torch.tensor(keys, dtype=torch.int64).to(self._magnitudes.device)
+
+    def norms(self, keys: torch.Tensor) -> torch.Tensor:
+        """Return the norm of each active tensor, fp32 [tensors]; do not wait for the device."""
+        scratch = torch.empty(self._scratch, dtype=torch.float32, device=keys.device)
+        norms = []
+        for scale, plans in zip(self._active, self._fills, strict=True):
+            if scale.norm is Norm.UNIT:
+                norms.append(torch.ones((), device=keys.device))
+                continue
+            for plan in plans:
+                launch.fill(
+                    plan,
+                    keys=keys,
+                    magnitudes=self._magnitudes,
+                    scratch=scratch,
+                    sizes=self._sizes,
+                )
+            noise = scratch[: prod(scale.shape)].view(scale.shape)
+            norms.append(natural_norm(noise, scale.norm))
+        return torch.stack(norms)
 
     def write(self, keys: torch.Tensor, coefficients: torch.Tensor) -> None:
         for plan in self._plans:
@@ -175,7 +201,7 @@ def _memory_blocks(held: HeldTensor, index: int) -> list[MemoryBlock]:
 
 
 NORM_TOLERANCE = 1e-5
-"""Relative difference that another order of summation may cause."""
+"""Relative difference that another device's order of summation may cause."""
 _SEED, _RADIUS, _RANK = 11, 0.5, 5
 _CPU = torch.device("cpu")
 

@@ -30,29 +30,14 @@ class LaunchSizes:
     copy_blocks: int = 1024
     """Counters a program that copies or compares."""
     copy_warps: int = 8
-    statistic_lines: int = 32
-    """Lines a program of a maximum or a sum of squares."""
-    statistic_blocks: int = 64
-    """Counters of each line in one iteration."""
-    power_elements: int = 8192
-    """Elements of a matrix in registers, in one iteration."""
-    power_steps: int = 16
-    """Iterations of a program of the power iteration."""
-    power_warps: int = 8
-    total_columns: int = 32
-    """Columns a program that sums the partial results of a pass."""
-    total_lines: int = 64
-    """Partial results in one iteration of that program."""
-    scratch_bytes: int = 2**30
-    """Memory for the noise of the power iteration; a larger matrix gets what it needs."""
 
 
 LANES = 8
 """Elements of noise that one counter gives."""
 ALIGNMENT = 16
 """Alignment of the widest access of a thread: bytes of addresses, elements of scratch."""
-_ACROSS = 16
-"""Counters of a row that a program takes if columns are contiguous."""
+_FEWEST_BLOCKS = 16
+"""Least counters of a program."""
 _LANES_APART = 8
 """Divisor of the counters a program if each lane has its own address, which takes registers."""
 _MOST_BLOCKS = 2**31
@@ -77,19 +62,15 @@ class MemoryBlock:
     base_strides: tuple[int, int]
     tensor: int
     """Index of the tensor's keys and coefficient."""
-    tall: bool = False
-    """Whether it is scratch memory with contiguous columns."""
 
     @property
     def aligned(self) -> bool:
         """Whether rows are contiguous whole counters whose addresses allow wide access."""
         elements = [self.start, self.columns]
         if self.rows > 1:
-            elements.append(self.stride)
-        if self.rows > 1 and not self.tall:
-            elements += [self.held_strides[0], self.base_strides[0]]
+            elements += [self.stride, self.held_strides[0], self.base_strides[0]]
         return (
-            (self.tall or self.held_strides[1] == self.base_strides[1] == 1)
+            self.held_strides[1] == self.base_strides[1] == 1
             and not any(element % LANES for element in elements)
             and not any(address % ALIGNMENT for address in (self.held, self.base))
         )
@@ -115,8 +96,6 @@ class LaunchPlan:
     rows: bool
     """Whether rows are separate; otherwise each block is one row."""
     aligned: bool
-    tall: bool
-    """Whether columns are contiguous."""
     tiles: torch.Tensor
     """int32 [programs]: the block of each program."""
     views: torch.Tensor
@@ -159,33 +138,30 @@ def memory_block(
     )
 
 
+def scratch_block(numel: int, place: int, tensor: int) -> MemoryBlock:
+    """Return the block of a whole tensor's noise in a scratch buffer."""
+    strides = (0, 1)
+    return MemoryBlock(place, 0, 0, numel, 1, numel, strides, strides, tensor)
+
+
 def plan_launches(
     blocks: Iterable[tuple[torch.dtype, MemoryBlock]], count: int, device: torch.device
 ) -> tuple[LaunchPlan, ...]:
     """Group memory blocks into launches; equal blocks give equal launches."""
-    kinds: dict[tuple[torch.dtype, bool, bool, bool], list[MemoryBlock]] = {}
+    kinds: dict[tuple[torch.dtype, bool, bool], list[MemoryBlock]] = {}
     for dtype, one in blocks:
         if one.rows and one.columns:
-            kinds.setdefault((dtype, one.rows > 1, one.aligned, one.tall), []).append(one)
+            kinds.setdefault((dtype, one.rows > 1, one.aligned), []).append(one)
     return tuple(_launch_plan(kind[0], group, count, device) for kind, group in kinds.items())
-
-
-def assign_programs(
-    programs: Sequence[int], device: torch.device
-) -> tuple[torch.Tensor, list[int]]:
-    """Return the item of each program, int32, and the first program of each item."""
-    counts = torch.tensor(programs, dtype=torch.int64)
-    items = torch.arange(len(programs), dtype=torch.int32).repeat_interleave(counts)
-    first: list[int] = (counts.cumsum(0) - counts).tolist()
-    return items.to(device), first
 
 
 def _launch_plan(
     dtype: torch.dtype, group: Sequence[MemoryBlock], count: int, device: torch.device
 ) -> LaunchPlan:
     if not group[0].aligned:
-        count = max(_ACROSS, count // _LANES_APART)
-    tiles, first = assign_programs([_programs(one, count) for one in group], device)
+        count = max(_FEWEST_BLOCKS, count // _LANES_APART)
+    programs = torch.tensor([-(-one.rows * one.counters // count) for one in group])
+    first = (programs.cumsum(0) - programs).tolist()
     rows = [
         (*astuple(one)[:6], one.counters, begin, *one.held_strides, *one.base_strides, one.tensor)
         for one, begin in zip(group, first, strict=True)
@@ -194,17 +170,10 @@ def _launch_plan(
         dtype=dtype,
         rows=group[0].rows > 1,
         aligned=group[0].aligned,
-        tall=group[0].tall,
-        tiles=tiles,
+        tiles=torch.arange(len(group), dtype=torch.int32).repeat_interleave(programs).to(device),
         views=torch.tensor(rows, dtype=torch.int64, device=device),
         count=count,
     )
-
-
-def _programs(one: MemoryBlock, count: int) -> int:
-    if one.tall:
-        return -(-one.rows // (count // _ACROSS)) * -(-one.counters // _ACROSS)
-    return -(-one.rows * one.counters // count)
 
 
 def _strides(memory: torch.Tensor) -> tuple[int, int] | None:
@@ -296,7 +265,6 @@ def fill(
         COUNT=plan.count,
         ROWS=plan.rows,
         ALIGNED=plan.aligned,
-        TALL=plan.tall,
         SHARED=sizes.shared_table and plan.aligned,
         num_warps=sizes.write_warps,
     )

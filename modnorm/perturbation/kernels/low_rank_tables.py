@@ -22,6 +22,7 @@ from modnorm.perturbation.kernels.launch import (
     MemoryBlock,
     memory_block,
     plan_launches,
+    scratch_block,
 )
 from modnorm.perturbation.low_rank import Factor, LowRankNoise, factors_of
 
@@ -48,7 +49,7 @@ class LowRankTables:
         device = magnitudes.device
         self._fills = plan_launches(
             [
-                (torch.float32, _scratch_block(factor, place, index))
+                (torch.float32, scratch_block(prod(factor.shape), place, index))
                 for index, (factor, place) in enumerate(
                     zip(self._factors, self._places, strict=False)
                 )
@@ -124,21 +125,6 @@ def _places(factors: Sequence[Factor]) -> list[int]:
     """Return the first element of each factor in the scratch buffer, and the buffer's length."""
     lengths = (-(-prod(factor.shape) // ALIGNMENT) * ALIGNMENT for factor in factors)
     return list(accumulate(lengths, initial=0))
-
-
-def _scratch_block(factor: Factor, place: int, index: int) -> MemoryBlock:
-    numel = prod(factor.shape)
-    return MemoryBlock(
-        held=place,
-        base=0,
-        start=0,
-        stride=numel,
-        rows=1,
-        columns=numel,
-        held_strides=(0, 1),
-        base_strides=(0, 1),
-        tensor=index,
-    )
 
 
 def _product_blocks(tensors: Sequence[HeldTensor]) -> list[tuple[torch.dtype, MemoryBlock]]:

@@ -61,12 +61,10 @@ def _locate(
     COUNT: tl.constexpr,
     ROWS: tl.constexpr,
     ALIGNED: tl.constexpr,
-    TALL: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
     """Return the block of a program: table row, counter numbers, offsets and mask [COUNT, 8].
 
     Offsets count elements from the block's first: in the engine's memory and in the pristine copy.
-    `TALL` is for memory with contiguous columns.
     """
     program = tl.program_id(0)
     view = views + tl.load(tiles + program).to(tl.int64) * 13
@@ -77,14 +75,7 @@ def _locate(
     blocks = tl.load(view + 6)
     first = tl.load(view + 7)
     lanes = tl.arange(0, COUNT)
-    if TALL:
-        # Sixteen counters across, the others down, so that stores follow a column.
-        DOWN: tl.constexpr = COUNT // 16
-        across = (blocks + 15) // 16
-        local = program - first
-        row = (local // across) * DOWN + lanes % DOWN
-        place = (local % across) * 16 + lanes // DOWN
-    elif ROWS:
+    if ROWS:
         # A block has fewer than 2^31 counters; 32-bit division is several times cheaper.
         small = ((program - first) * COUNT + lanes).to(tl.int32)
         row = (small // blocks.to(tl.int32)).to(tl.int64)
@@ -98,10 +89,7 @@ def _locate(
         column = (place * 8)[:, None] + lane[None, :]
         here = (place * 8 < columns) & (row < rows)
         inside = tl.broadcast_to(here[:, None], [COUNT, 8])
-        if TALL:
-            held = row[:, None] + column * tl.load(view + 9)
-        else:
-            held = row[:, None] * tl.multiple_of(tl.load(view + 8), 8) + column
+        held = row[:, None] * tl.multiple_of(tl.load(view + 8), 8) + column
         base = row[:, None] * tl.multiple_of(tl.load(view + 10), 8) + column
     else:
         begin = start + row * stride
@@ -171,7 +159,7 @@ def write_kernel(
         ALIGNED: Whether each counter's eight elements are at least 16 aligned bytes.
         SHARED: See `values`.
     """
-    view, block, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
+    view, block, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED)
     tensor = tl.load(view + 12)
     key0 = tl.load(keys + 2 * tensor).to(tl.uint32)
     key1 = tl.load(keys + 2 * tensor + 1).to(tl.uint32)
@@ -215,7 +203,7 @@ def write_product_kernel(
         ROWS: Whether rows are separate.
         ALIGNED: Whether each counter's eight elements are at least 16 aligned bytes.
     """
-    view, block, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
+    view, block, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED)
     pair = pairs + tl.load(view + 12) * 4
     columns = tl.load(pair + 2)
     # One 64-bit division a counter; its eight elements may continue on later rows.
@@ -252,11 +240,10 @@ def fill_kernel(
     COUNT: tl.constexpr,
     ROWS: tl.constexpr,
     ALIGNED: tl.constexpr,
-    TALL: tl.constexpr,
     SHARED: tl.constexpr,
 ) -> None:
     """Write fp32 noise into `scratch`, at the element in field 0 of each table row."""
-    view, block, held, _, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, TALL)
+    view, block, held, _, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED)
     tensor = tl.load(view + 12)
     key0 = tl.load(keys + 2 * tensor).to(tl.uint32)
     key1 = tl.load(keys + 2 * tensor + 1).to(tl.uint32)
@@ -275,7 +262,7 @@ def restore_kernel(
     ALIGNED: tl.constexpr,
 ) -> None:
     """Copy the pristine weights back; `BITS` is the integer type of their width."""
-    view, _, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
+    view, _, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED)
     target = _pointer(tl.load(view), BITS, ALIGNED)
     source = _pointer(tl.load(view + 1), BITS, ALIGNED)
     tl.store(target + held, tl.load(source + base, mask=inside), mask=inside)
@@ -292,7 +279,7 @@ def compare_kernel(
     ALIGNED: tl.constexpr,
 ) -> None:
     """Set `differs[0]` to 1 if a weight differs from the pristine one in any bit."""
-    view, _, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
+    view, _, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED)
     ours = tl.load(_pointer(tl.load(view), BITS, ALIGNED) + held, mask=inside, other=0)
     theirs = tl.load(_pointer(tl.load(view + 1), BITS, ALIGNED) + base, mask=inside, other=0)
     unequal = tl.max(tl.max((ours != theirs).to(tl.int32), axis=1), axis=0)

@@ -56,6 +56,5 @@ def _specified(spec_json: str) -> evaluation_pb2.Job:
 
 
 def fill_threshold(message: evaluation_pb2.Threshold, threshold: Threshold) -> None:
-    """Fill in a threshold."""
     message.reward, message.index = threshold.reward, threshold.index
     message.SetInParent()

@@ -73,7 +73,6 @@ class ExperimentStore:
         self._clock = clock
 
     def check_visible(self, experiment_id: str, tenant: str) -> None:
-        """Check that an experiment belongs to a tenant."""
         query = select(Experiment.tenant).where(Experiment.id == experiment_id)
         with self._database.read() as session:
             if session.exec(query).first() != tenant:

@@ -62,7 +62,6 @@ def answers_of(
 
 
 def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballot:
-    """Return the ballot of a candidate or of the base."""
     sheet = answers_of(session, experiment.id, Split.HELDOUT, candidate)
     return Ballot.from_partial_answers({one.row: one for one in sheet}, experiment.heldout_rows)
 
@@ -163,7 +162,6 @@ class EarlyStopCache:
             self._votes.pop(experiment_id, None)
 
     def cached_experiments(self) -> frozenset[str]:
-        """Return the ids of the cached experiments."""
         with self._lock:
             return frozenset((*self._thresholds, *self._votes))
 

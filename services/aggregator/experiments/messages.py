@@ -56,7 +56,6 @@ def experiment_summary(
 
 
 def event_message(event: Event) -> experiment_pb2.WatchExperimentResponse:
-    """Return one event."""
     return experiment_pb2.WatchExperimentResponse(
         cursor=event.cursor,
         time=timestamp(event.time),

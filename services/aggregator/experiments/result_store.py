@@ -82,7 +82,6 @@ class ResultStore:
         return steps
 
     def artifact(self, digest: str, kind: ArtifactKind) -> str:
-        """Return an artifact by digest."""
         with self._database.read() as session:
             return load_text(session, kind, digest)
 

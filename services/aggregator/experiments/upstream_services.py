@@ -163,7 +163,6 @@ def _errors(name: str) -> Iterator[None]:
 
 
 def _metadata(credentials: Credentials) -> Metadata:
-    """Return the metadata of a call."""
     try:
         return credentials.metadata()
     except ModnormError as error:

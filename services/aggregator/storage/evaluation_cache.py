@@ -119,7 +119,6 @@ class EvaluationCache:
             connection.executemany(_ADD, rows)
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock, suppress(sqlite3.Error):
             if self._connection is not None:
                 self._connection.close()

@@ -38,7 +38,6 @@ def keep_artifact(session: Session, kind: ArtifactKind, artifact: StoredText) ->
 
 
 def load_text(session: Session, kind: ArtifactKind, digest: str) -> str:
-    """Return a stored text."""
     artifact = session.get(Artifact, digest)
     if artifact is None or artifact.kind is not kind:
         raise NotFoundError(f"there is no {kind} artifact {digest[:64]!r}", field="digest")
@@ -52,7 +51,6 @@ def load_rows(session: Session, digest: str) -> tuple[Row, ...]:
 
 
 def find_experiment(session: Session, experiment_id: str) -> Experiment:
-    """Return an experiment."""
     experiment = session.get(Experiment, experiment_id)
     if experiment is None:
         raise unknown_experiment(experiment_id)
@@ -87,7 +85,6 @@ def is_candidate_of_job() -> ColumnElement[bool]:
 
 
 def unknown_experiment(experiment_id: str) -> NotFoundError:
-    """Return the error for an unknown experiment id."""
     return NotFoundError(
         f"there is no experiment {experiment_id!r}",
         field="id",
@@ -96,5 +93,4 @@ def unknown_experiment(experiment_id: str) -> NotFoundError:
 
 
 def unknown_job(job_id: str) -> NotFoundError:
-    """Return the error for an unknown job id."""
     return NotFoundError(f"there is no job {job_id!r}", field="lease.job_id")

@@ -240,7 +240,6 @@ class Experiment(SQLModel, table=True):
 
     @property
     def spec(self) -> ExperimentSpec:
-        """The parsed spec."""
         return parsed_spec(self.spec_json)
 
     @property

@@ -17,23 +17,13 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from modnorm.perturbation.kernels import norm_kernels, weight_kernels
+from modnorm.perturbation.kernels import weight_kernels
 from modnorm.perturbation.kernels.launch import EXACT, LaunchSizes
 
 TARGET = GPUTarget("cuda", 90, 32)
 SIZES = LaunchSizes()
-TYPES = {
-    "tiles": "*i32",
-    "counts": "*i32",
-    "differs": "*i32",
-    "views": "*i64",
-    "tables": "*i64",
-    "keys": "*i64",
-    "magnitudes": "*i16",
-    "start": "i32",
-}
+TYPES = {"tiles": "*i32", "differs": "*i32", "views": "*i64", "keys": "*i64", "magnitudes": "*i16"}
 INSTRUCTIONS = ("FFMA", "LDG.E.128", "STG.E.128", "LDS.U16", "STL")
-WIDTH = 2048
 
 
 def compiled(kernel, warps, options=None, **constants):
@@ -80,7 +70,7 @@ def write(dtype=tl.bfloat16, *, aligned=True, options=EXACT):
 def fill():
     return compiled(
         weight_kernels.fill_kernel, SIZES.write_warps,
-        COUNT=SIZES.write_blocks, ROWS=True, ALIGNED=True, TALL=True, SHARED=True,
+        COUNT=SIZES.write_blocks, ROWS=False, ALIGNED=True, SHARED=True,
     )  # fmt: skip
 
 
@@ -92,32 +82,14 @@ def copies(kernel):
 
 
 def main():
-    lines = SIZES.power_elements // WIDTH
     kernels = {
         "write rows": write(),
         "write unaligned": write(tl.float32, aligned=False),
         "write fused": write(options={}),
-        "fill tall": fill(),
+        "fill": fill(),
         "restore": copies(weight_kernels.restore_kernel),
         "compare": copies(weight_kernels.compare_kernel),
-        "statistic": compiled(
-            norm_kernels.statistic_kernel, SIZES.write_warps,
-            LINES=SIZES.statistic_lines, COUNT=SIZES.statistic_blocks,
-            ABSOLUTE=True, SUM=False, ALIGNED=False, SHARED=SIZES.shared_table,
-        ),
-        "combine": compiled(norm_kernels.combine_kernel, 4, ABSOLUTE=False, SUM=True, WIDTH=1024),
-        "power": compiled(
-            norm_kernels.power_kernel, SIZES.power_warps,
-            LINES=lines, STEPS=SIZES.power_steps, WIDTH=WIDTH, ALIGNED=True,
-        ),
-        "total": compiled(
-            norm_kernels.total_kernel, 4,
-            LINES=SIZES.total_lines, COLUMNS=SIZES.total_columns, WIDTH=WIDTH,
-        ),
-        "advance": compiled(
-            norm_kernels.advance_kernel, SIZES.power_warps, LINES=1024, WIDTH=WIDTH,
-        ),
-    }  # fmt: skip
+    }
     print(json.dumps(kernels))  # noqa: T201 - the output of a program
 
 

@@ -52,14 +52,6 @@ def small() -> "LaunchSizes":
         product_warps=1,
         copy_blocks=64,
         copy_warps=1,
-        statistic_lines=16,
-        statistic_blocks=2,
-        power_elements=256,
-        power_steps=2,
-        power_warps=1,
-        total_columns=8,
-        total_lines=2,
-        scratch_bytes=4096,
     )
 
 

@@ -21,9 +21,7 @@ def few(monkeypatch):
 
 
 def test_correct_kernels_pass(device, small):
-    sizes = replace(
-        small, write_blocks=512, product_blocks=512, copy_blocks=512, power_elements=2048
-    )
+    sizes = replace(small, write_blocks=512, product_blocks=512, copy_blocks=512)
     assert deviation([torch.bfloat16], device, sizes) is None
 
 

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Collection, Sequence
 
 from modnorm.engines.vllm.internals.drafting import DRAFT_METHOD, DRAFT_VERIFICATION, DRAFTER
-from modnorm.engines.vllm.internals.in_flight_steps import IN_FLIGHT_STEPS
 from modnorm.engines.vllm.internals.interfaces import INTERFACES
 from modnorm.engines.vllm.internals.layers import LAYERS, LINEAR_WEIGHTS
 from modnorm.engines.vllm.internals.logit_check import LOGITS
@@ -17,7 +16,6 @@ from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING
 from modnorm.engines.vllm.internals.worker_errors import WORKER_ERRORS
 
 REGISTER: Sequence[RegisterEntry] = (
-    IN_FLIGHT_STEPS,
     OUTPUT_GATHERING,
     LAYERS,
     LOGITS,
