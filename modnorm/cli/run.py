@@ -137,10 +137,16 @@ def _run_all(runs: Sequence[_PlannedRun], home: Path, refused: Collection[_Plann
             _print(planned)
     if left:
         with lab_here(home) as client:
-            if len(runs) == 1:
-                _carry_out(client, left[0])
-            else:
-                failed += _carry_out_each(client, left)
+            for planned in left:
+                try:
+                    _carry_out(client, planned)
+                except ModnormError as error:
+                    if len(runs) == 1:
+                        raise
+                    if isinstance(error, UnavailableError):
+                        next(iter(client.list()), None)  # raises where the lab itself is down
+                    failed.append(planned)
+                    say(f"failed: {planned.directory.path.name}: {error}")
     if output.as_json:
         documents = [read_results(each.directory) for each in runs if each not in failed]
         emit_json(documents[0] if len(runs) == 1 else documents)
@@ -150,20 +156,6 @@ def _run_all(runs: Sequence[_PlannedRun], home: Path, refused: Collection[_Plann
             f"{len(failed)} of {len(runs)} experiments failed: {names}",
             remedy="fix the causes above; the same command repeats nothing that is finished",
         )
-
-
-def _carry_out_each(client: "Client", runs: Sequence[_PlannedRun]) -> list[_PlannedRun]:
-    """Carry out runs, and return those that failed."""
-    failed = []
-    for planned in runs:
-        try:
-            _carry_out(client, planned)
-        except ModnormError as error:
-            if isinstance(error, UnavailableError):
-                next(iter(client.list()), None)  # raises where the lab itself is down
-            failed.append(planned)
-            say(f"failed: {planned.directory.path.name}: {error}")
-    return failed
 
 
 def _carry_out(client: "Client", planned: _PlannedRun) -> None:
