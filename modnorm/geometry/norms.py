@@ -27,9 +27,9 @@ def spectral(z: torch.Tensor, iterations: int = ITERATIONS) -> torch.Tensor:
     columns = z.shape[1]
     right = torch.full((columns,), 1 / math.sqrt(columns), dtype=z.dtype, device=z.device)
     for _ in range(iterations):
-        left = _unit(z @ right)
-        right = _unit(z.T @ left)
-    return _length(z @ right)
+        left = _unit(z.mv(right))  # not `@`, which vLLM's batch-invariant mode replaces
+        right = _unit(z.T.mv(left))
+    return _length(z.mv(right))
 
 
 def max_row(z: torch.Tensor) -> torch.Tensor:
