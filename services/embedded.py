@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -55,7 +54,7 @@ from modnorm.services.evaluator.worker import Worker
 from modnorm.services.sampler.server import build as build_sampler
 from modnorm.services.sandbox.server import SandboxServer
 from modnorm.v1 import evaluation_pb2 as messages
-from modnorm.wire.connection import Credentials
+from modnorm.wire.connection import Credentials, LabAccess
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 
 _BROKER = "memory://localhost/"
@@ -74,16 +73,6 @@ experiment fails with the reason, and the same command resumes it."""
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class EmbeddedLab:
-    """A lab that runs in this process."""
-
-    target: str
-    """`HOST:PORT` of the aggregator."""
-    credentials: Credentials
-    """Credentials with a token of the aggregator, which other users of this machine lack."""
-
-
 @contextmanager
 def start(
     state: Path,
@@ -92,20 +81,16 @@ def start(
     data: Sequence[Path] = (),
     evaluate: bool = True,
     load: LoadEngine = load_engine,
-) -> Iterator[EmbeddedLab]:
+) -> Iterator[LabAccess]:
     """Start a lab; the end of the context stops it.
 
     A part that fails ends the others, so that clients lose the connection at once. Its error
     is raised at the end of the context. A database file that can no longer be used, for example on
-    a full disk, also ends the lab, since no operator repairs it.
+    a full disk, also ends the lab, since no operator repairs it. Other users of this machine lack
+    the token in the credentials.
 
-    Args:
-        state: Directory of the database and the log, created if absent. One process at a time.
-        cache: Directory of calibrated profiles, fetched data and finished evaluations, which labs
-            may share.
-        data: Further directories of named splits.
-        evaluate: Whether to run an evaluator; otherwise stored jobs wait.
-        load: Loads engines.
+    One process at a time uses `state`, the directory of database and log. Labs may share `cache`,
+    and `data` are further directories of named splits. Without `evaluate` stored jobs wait.
     """
     state.mkdir(parents=True, exist_ok=True)
     log, leaving = state / LAB_LOG, threading.Event()
@@ -121,7 +106,7 @@ def start(
         services = _Services(state, common, sandbox, data)
         parts = [threads.submit(services.run)]
         try:
-            lab = EmbeddedLab(services.started.result(), Credentials(token=common.token))
+            lab = LabAccess(services.started.result(), Credentials(token=common.token))
             devices = embedded_devices() if evaluate and load is load_engine else ()
             evaluator = None
             if devices:
@@ -147,7 +132,7 @@ def start(
 
 
 def _make_evaluator(
-    lab: EmbeddedLab, common: ServiceSettings, sandbox: Sandbox, load: LoadEngine
+    lab: LabAccess, common: ServiceSettings, sandbox: Sandbox, load: LoadEngine
 ) -> Worker:
     settings = EvaluatorSettings(
         aggregator_target=lab.target,
@@ -217,7 +202,7 @@ class _Services(ServiceThread[str]):
         self._gpus: tuple[SupervisorSettings, Sequence[str]] | None = None
         self._supervising: asyncio.Task[None] | None = None
 
-    def supervise(self, lab: EmbeddedLab, devices: Sequence[str]) -> None:
+    def supervise(self, lab: LabAccess, devices: Sequence[str]) -> None:
         """Start evaluators on GPUs, at the first experiment."""
         settings = SupervisorSettings(
             aggregator_target=lab.target,

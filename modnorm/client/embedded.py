@@ -13,7 +13,7 @@ from modnorm.client.run_directory import is_held, state_directory
 from modnorm.client.settings import ClientSettings, calm_threads
 from modnorm.errors import InvalidInputError, ModnormError, PreconditionError
 from modnorm.process_output import LAB_LOG, output_to
-from modnorm.wire.connection import Credentials
+from modnorm.wire.connection import LabAccess
 
 if TYPE_CHECKING:
     from modnorm.web.sources import Unfinished
@@ -26,24 +26,12 @@ _PATIENCE_SECONDS = 5.0
 """A lab in this process that does not answer has failed: waiting longer is useless."""
 
 
-class EmbeddedLab(Protocol):
-    """All services of a lab, running inside this process."""
-
-    @property
-    def target(self) -> str:
-        """`HOST:PORT` of the aggregator."""
-
-    @property
-    def credentials(self) -> Credentials:
-        """Credentials that the aggregator accepts."""
-
-
 class StartLab(Protocol):
     """Type of an entry point of the group."""
 
     def __call__(
         self, state: Path, *, cache: Path, data: Sequence[Path] = (), evaluate: bool = True
-    ) -> AbstractContextManager[EmbeddedLab]:
+    ) -> AbstractContextManager[LabAccess]:
         """Start a lab; leaving the context stops it."""
 
 

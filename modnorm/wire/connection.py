@@ -140,6 +140,14 @@ class Credentials:
         return grpc.ssl_channel_credentials(read_pem(self.tls_ca, "tls_ca"), key, chain)
 
 
+@dataclass(frozen=True, slots=True)
+class LabAccess:
+    """The address of a lab's aggregator, and credentials that it accepts."""
+
+    target: str
+    credentials: Credentials
+
+
 def read_pair(cert: Path | None, key: Path | None) -> tuple[bytes | None, bytes | None]:
     """Read a certificate and its key; both or neither must be set."""
     if cert is None and key is None:
