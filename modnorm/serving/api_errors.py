@@ -4,6 +4,7 @@ import hmac
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -71,34 +72,24 @@ class ServerMetrics:
     """Metrics of one server."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self._registry = registry or CollectorRegistry()
-        self._requests = Counter(
-            "modnorm_serve_requests",
-            "Answered requests.",
-            ("route", "status"),
-            registry=self._registry,
+        self._registry = registry = registry or CollectorRegistry()
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self._requests = counter(
+            "modnorm_serve_requests", "Answered requests.", ("route", "status")
         )
-        self._seconds = Histogram(
-            "modnorm_serve_request_seconds",
-            "Seconds from a request to its answer.",
-            ("route",),
-            registry=self._registry,
+        self._seconds = histogram(
+            "modnorm_serve_request_seconds", "Seconds from a request to its answer.", ("route",)
         )
-        self._batch = Histogram(
+        self._batch = histogram(
             "modnorm_serve_batch_size",
             "Requests of one batch of an engine that switches experts.",
             buckets=_SIZES,
-            registry=self._registry,
         )
-        self._tokens = Counter(
-            "modnorm_serve_tokens", "Tokens that experts generated.", registry=self._registry
-        )
+        self._tokens = counter("modnorm_serve_tokens", "Tokens that experts generated.")
         self.open = Gauge(
-            "modnorm_serve_open_requests",
-            "Requests that wait or are answered.",
-            registry=self._registry,
+            "modnorm_serve_open_requests", "Requests that wait or are answered.", registry=registry
         )
-
         for route in ROUTES:
             for status in _STATUSES:
                 self._requests.labels(route, status)

@@ -4,6 +4,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -36,9 +37,8 @@ class JobOutcome(StrEnum):
 
 class EvaluatorMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._jobs = Counter(
-            "modnorm_evaluator_jobs", "Claimed jobs that ended.", ("outcome",), registry=registry
-        )
+        counter = partial(Counter, registry=registry)
+        self._jobs = counter("modnorm_evaluator_jobs", "Claimed jobs that ended.", ("outcome",))
         for outcome in JobOutcome:
             self._jobs.labels(outcome)
         self._phases = Histogram(
@@ -48,17 +48,14 @@ class EvaluatorMetrics:
             buckets=WORK_BUCKETS,
             registry=registry,
         )
-        self._tokens = Counter(
-            "modnorm_evaluator_tokens", "Tokens generated in results.", registry=registry
-        )
+        self._tokens = counter("modnorm_evaluator_tokens", "Tokens generated in results.")
         self.busy = Gauge("modnorm_evaluator_busy", "1 while a job runs.", registry=registry)
-        self.model_loads = Counter(
-            "modnorm_evaluator_model_loads", "Models loaded into an engine.", registry=registry
+        self.model_loads = counter(
+            "modnorm_evaluator_model_loads", "Models loaded into an engine."
         )
-        self.engine_restarts = Counter(
+        self.engine_restarts = counter(
             "modnorm_evaluator_engine_restarts",
             "Engines closed after a failure; the next job loads one again.",
-            registry=registry,
         )
         registry.register(GpuCollector())
 
