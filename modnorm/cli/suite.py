@@ -216,7 +216,6 @@ def _run_cells(
     from modnorm.suites.runner import SuiteRunner
 
     journal = Journal(directory, loaded.suite.name)
-    journal.check(loaded.settings)
     journal.begin(loaded.settings)
     searches = [cell for cell in cells if cell.spec.distillation is None]
     listen = _progress_lines()

@@ -4,29 +4,17 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, GenerationLimits, Sampling, load_engine
 from modnorm.engines.settings import Numerics
-from modnorm.search.scoring import AnswerJudge
+from modnorm.search.scoring import AnswerJudge, PromptedRows
 from modnorm.search.voting import Answer
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Row, Task
 from modnorm.tasks.task_errors import render_prompts
-
-
-@dataclass(frozen=True, slots=True)
-class AskedRows:
-    """Rows of a task with their prompts."""
-
-    task: Task
-    name: str
-    """Name of the rows in error messages."""
-    rows: Sequence[Row]
-    prompts: Sequence[Sequence[int]]
-    """Token ids of each row's prompt."""
 
 
 class AnsweringModel:
@@ -41,23 +29,23 @@ class AnsweringModel:
         self._judges = judges
         self._max_tokens = max_tokens
 
-    def ask(self, task: Task, rows: Sequence[Row], name: str) -> AskedRows:
+    def ask(self, task: Task, rows: Sequence[Row], name: str) -> PromptedRows:
         """Return rows with their prompts, all of which fit the model."""
         prompts = [self._encoder.encode(each) for each in render_prompts(task, rows, name)]
         check_fit(prompts, self._max_tokens, self._checkpoint)
-        return AskedRows(task, name, rows, prompts)
+        limits = GenerationLimits(self._max_tokens)
+        return PromptedRows(task, rows, prompts, limits, f"{name} {{}}".format)
 
     def answers(
         self,
-        asked: AskedRows,
+        asked: PromptedRows,
         sampling: Sampling | None = None,
         on_answer: Callable[[], object] = lambda: None,
     ) -> tuple[Answer, ...]:
         """Return judged answers of the weights that the engine holds now, in row order."""
-        limits = GenerationLimits(self._max_tokens, sampling)
-        label = f"{asked.name} {{}}".format
+        limits = replace(asked.limits, sampling=sampling)
         with (
-            AnswerJudge(self._judges, asked.task, asked.rows, label) as judge,
+            AnswerJudge(self._judges, asked.task, asked.rows, asked.label) as judge,
             closing(self.engine.generate(asked.prompts, limits)) as completions,
         ):
             for completion in completions:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from modnorm.distillation.answering import AnsweringModel, AskedRows
+from modnorm.distillation.answering import AnsweringModel
 from modnorm.engines import Sampling
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.ranked_votes import OnProgress, ignore_progress
+from modnorm.search.scoring import PromptedRows
 from modnorm.search.voting import Answer, Ballot, count_votes
 from modnorm.spec import HarvestSpec
 from modnorm.spec_limits import MAX_SEED
@@ -208,7 +209,7 @@ class Harvest:
         shutil.rmtree(self.place / _ANSWERS)
         return len(whole)
 
-    def _sampling(self, rank: int, sample: int, asked: AskedRows) -> Sampling | None:
+    def _sampling(self, rank: int, sample: int, asked: PromptedRows) -> Sampling | None:
         if not self.settings.temperature:
             return None
         number = (rank - 1) * self.settings.samples + sample

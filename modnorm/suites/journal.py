@@ -76,8 +76,8 @@ class Journal:
         settings = self._content.get("settings")
         return tuple(settings) if isinstance(settings, list) else ()
 
-    def check(self, settings: Sequence[Fragment]) -> None:
-        """Check that the directory has no run with other settings."""
+    def begin(self, settings: Sequence[Fragment]) -> None:
+        """Record the settings of a run; refuse the directory of a run with other settings."""
         if self._file.exists() and list(self.settings) != list(settings):
             begun = [f"--set {path}" for part in self.settings for path in _assignments(part)]
             raise ConflictError(
@@ -85,9 +85,6 @@ class Journal:
                 field="set",
                 remedy="name another directory with --out, or the same settings",
             )
-
-    def begin(self, settings: Sequence[Fragment]) -> None:
-        """Record the settings of a run."""
         self._content = {**self._content, "settings": list(settings)}
         self._write()
 

@@ -279,9 +279,9 @@ def test_a_directory_of_other_settings_is_refused_before_anything_runs(run, lab,
 def test_a_journal_belongs_to_one_suite_with_its_settings(tmp_path):
     Journal(tmp_path, "one").begin(({"engine": "vllm"},))
     again = Journal(tmp_path, "one")
-    again.check([{"engine": "vllm"}])
+    again.begin([{"engine": "vllm"}])
     with error_at("set", 'was begun with --set engine="vllm"', kind=ConflictError):
-        again.check([])
+        again.begin([])
     with pytest.raises(ConflictError, match="belongs to the suite 'one'"):
         Journal(tmp_path, "two")
     (tmp_path / "suite.json").write_text("[]")
