@@ -258,21 +258,21 @@ CountRows = Callable[[DataSpec], int | None]
 
 @dataclass(frozen=True, slots=True)
 class CellPlan:
-    """Cost of one cell; None if only the hub knows the number of rows."""
+    """Cost of one cell; no evaluations if only the hub knows the number of some rows."""
 
     cell: str
     candidates: int
     selection_rows: int | None
     heldout_rows: int | None
-    search: int | None
+    search: int | None = None
     """Evaluations of the candidates, or of training."""
-    development: int | None
+    development: int | None = None
     """Evaluations of checkpoints on development rows."""
-    monitoring: int | None
+    monitoring: int | None = None
     """Evaluations of states that are only monitored, outside the budget."""
-    final_at_most: int | None
+    final_at_most: int | None = None
     """Evaluations of the experts: fewer if ensembles share them."""
-    base: int | None
+    base: int | None = None
     """Evaluations of the unperturbed model, outside the budget."""
 
 
@@ -291,24 +291,23 @@ def _plan(cell: Cell, count_rows: CountRows) -> CellPlan:
     spec, iterative = cell.spec, cell.spec.iterative
     selection, heldout = count_rows(spec.task.selection), count_rows(spec.task.heldout)
     development = count_rows(iterative.development) if iterative and iterative.development else 0
+    candidates = max(population for population, _ in ensembles_of(spec))
+    plan = CellPlan(cell.id, candidates, selection, heldout)
+    if selection is None or heldout is None or development is None:
+        return plan
     monitored = 0
     if iterative is not None:
         # The reported state answers the held-out rows in the budget.
         reported = {iterative.updates} if iterative.report == "last" else set()
         monitored = len(set(iterative.monitor) - reported)
-    budget = None
-    if selection is not None and heldout is not None and development is not None:
-        budget = _budget(spec, selection, heldout, development)
-    return CellPlan(
-        cell=cell.id,
-        candidates=max(population for population, _ in ensembles_of(spec)),
-        selection_rows=selection,
-        heldout_rows=heldout,
-        search=budget.search if budget else None,
-        development=budget.development if budget else None,
-        monitoring=None if heldout is None else monitored * heldout,
-        final_at_most=budget.final if budget else None,
-        base=None if selection is None or heldout is None else selection + heldout,
+    budget = _budget(spec, selection, heldout, development)
+    return replace(
+        plan,
+        search=budget.search,
+        development=budget.development,
+        monitoring=monitored * heldout,
+        final_at_most=budget.final,
+        base=selection + heldout,
     )
 
 
@@ -324,7 +323,7 @@ def _distilled(
     experts = harvest.experts or max(spec.population.ensemble_sizes)
     counts = (plan.search, plan.final_at_most, plan.base, plan.heldout_rows, training, development)
     if None in counts:
-        return replace(plan, search=None, development=None, final_at_most=None, base=None)
+        return CellPlan(plan.cell, plan.candidates, plan.selection_rows, plan.heldout_rows)
     search, final, base, heldout, training, development = (count or 0 for count in counts)
     answered = training * (experts * harvest.samples + harvest.only_wrong)
     return replace(
