@@ -3,7 +3,9 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Annotated, ClassVar, Protocol, TypeVar
+
+from pydantic import ConfigDict, Field
 
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
@@ -78,12 +80,14 @@ class Expert:
 class TaskIdentity:
     """The task that prompts and votes belong to."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    """Of a manifest, which holds it too."""
     name: str
     scorer: str
     """Full name of the scorer, with its version."""
     declaration: str | None
     """Text of a declared task; None for a registered one."""
-    max_tokens: int
+    max_tokens: Annotated[int, Field(ge=1, le=131_072)]
     """Completion cap."""
 
     def load(self) -> Task:

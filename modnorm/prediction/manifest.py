@@ -47,15 +47,6 @@ class ModelPart(_Part):
     sha256: Sha256
 
 
-class TaskPart(_Part):
-    """The task that prompts and votes belong to."""
-
-    name: str
-    scorer: str
-    declaration: str | None
-    max_tokens: int = Field(ge=1, le=131_072)
-
-
 class ExamplePrompt(_Part):
     """An example question and the digest of its prompt's tokens."""
 
@@ -108,7 +99,7 @@ class ManifestContent(_Part):
 
     format: Literal["modnorm-ensemble-1"]
     model: ModelPart
-    task: TaskPart
+    task: TaskIdentity
     prompt: ExamplePrompt
     population: int = Field(ge=1)
     experts: tuple[ExpertPart, ...] = Field(min_length=1)
@@ -186,7 +177,7 @@ def read_ensemble_manifest(path: Path) -> EnsembleManifest:
     ensemble = EnsembleDefinition(
         model=ModelSpec(name=content.model.name, revision=content.model.revision),
         model_digest=content.model.sha256,
-        task=TaskIdentity(**content.task.model_dump()),
+        task=content.task,
         scale_map=scale_map,
         population=content.population,
         experts=experts,
