@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -31,6 +32,7 @@ exempt_loopback()
 settings.register_profile("modnorm", deadline=None)
 settings.load_profile("modnorm")
 
+EXPORT, PLOTS = "modnorm.analysis.export", "modnorm.analysis.plots"
 pytest_plugins = ["tests.forked_commands", "tests.garbage", "tests.scripted_services"]
 
 
@@ -45,6 +47,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     asyncio.run(pyfuncitem.obj(**arguments))
     return True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_plots() -> Iterator[None]:
+    """Write runs without their plots, which take most of the time; see `with_plots`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if EXPORT in sys.modules:
+            patch.setattr(f"{EXPORT}.draw_plots", lambda _data: {})
+        yield
+
+
+@pytest.fixture
+def with_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write runs with their plots."""
+    monkeypatch.setattr(f"{EXPORT}.draw_plots", sys.modules[PLOTS].draw_plots)
 
 
 @pytest.fixture

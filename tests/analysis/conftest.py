@@ -1,5 +1,5 @@
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,14 +137,6 @@ def make_run() -> Callable[..., RunData]:
         )
 
     return make
-
-
-@pytest.fixture(scope="module")
-def without_plots() -> Iterator[None]:
-    """Write runs without their plots, which take most of the time and no table reads."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("modnorm.analysis.export.draw_plots", lambda _data: {})
-        yield
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from modnorm.analysis.seeds import choose_reference, required_population
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.errors import InvalidInputError
 
-pytestmark = pytest.mark.usefixtures("without_plots")
 PLACE = ("tiny-thicket", "countdown")
 
 

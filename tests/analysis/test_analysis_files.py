@@ -7,8 +7,6 @@ from modnorm.analysis.figures import FORMATS, write_analysis, write_table
 from modnorm.analysis.frames import RunFrames
 from modnorm.analysis.run import load_run
 
-pytestmark = pytest.mark.usefixtures("without_plots")
-
 
 @pytest.fixture(scope="module")
 def analysis(make_run, tmp_path_factory):

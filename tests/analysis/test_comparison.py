@@ -6,8 +6,6 @@ from modnorm.analysis.comparison import compare_runs, describe_pairs, pair_ensem
 from modnorm.analysis.export import write_run
 from modnorm.analysis.run import load_run
 
-pytestmark = pytest.mark.usefixtures("without_plots")
-
 
 @pytest.fixture
 def written(tmp_path):

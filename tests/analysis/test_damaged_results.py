@@ -21,7 +21,6 @@ from modnorm.analysis.run_data import StateRow
 from modnorm.cli.results import print_table
 from modnorm.errors import InvalidInputError
 
-pytestmark = pytest.mark.usefixtures("without_plots")
 DELETED = object()
 VALUES: tuple[object, ...] = (None, True, 3, -0.5, "text", [], ["text"], {}, {"name": []})
 

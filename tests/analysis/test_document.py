@@ -16,8 +16,6 @@ from modnorm.analysis.run import load_run
 from modnorm.analysis.run_data import StateRow
 from modnorm.analysis.uncertainty import accuracy_interval
 
-pytestmark = pytest.mark.usefixtures("without_plots")
-
 
 def test_the_document_holds_every_ensemble_with_its_agreement(run):
     document = results_document(run)

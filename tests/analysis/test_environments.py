@@ -13,8 +13,6 @@ from modnorm.analysis.environments import (
 from modnorm.analysis.export import write_run
 from modnorm.analysis.run import load_run
 
-pytestmark = pytest.mark.usefixtures("without_plots")
-
 CPU = {"engine": "transformers", "torch": "2.13.0", "device": "cpu", "threads": "1"}
 GPU = {"engine": "transformers", "torch": "2.11.0", "device": "H200"}
 

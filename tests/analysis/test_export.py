@@ -2,8 +2,12 @@ import csv
 import json
 from dataclasses import replace
 
+import pytest
+
 from modnorm.analysis.candidates import CANDIDATE_TYPES as COLUMNS
 from modnorm.analysis.export import write_run
+
+pytestmark = pytest.mark.usefixtures("with_plots")
 
 DETERMINISTIC = ["results.json", "candidates.csv", "votes.parquet", "report.html"]
 

@@ -6,8 +6,6 @@ from modnorm.analysis.export import write_run
 from modnorm.analysis.run import load_run
 from modnorm.errors import InvalidInputError, PreconditionError
 
-pytestmark = pytest.mark.usefixtures("without_plots")
-
 
 @pytest.fixture
 def claim(spec):

@@ -3,15 +3,11 @@
 import csv
 from dataclasses import asdict
 
-import pytest
-
 from modnorm.analysis.comparison import compare_runs
 from modnorm.analysis.document import describe_shortcuts, results_document
 from modnorm.analysis.export import write_run
 from modnorm.analysis.parquet_files import read_votes
 from modnorm.analysis.run import load_run
-
-pytestmark = pytest.mark.usefixtures("without_plots")
 
 
 def test_experts_votes_and_accuracies_are_those_of_the_whole_work(run, shortened):

@@ -4,9 +4,9 @@ import sys
 import pytest
 
 from modnorm.cli import main
-from tests.analysis.conftest import make_run, without_plots
+from tests.analysis.conftest import make_run
 
-__all__ = ["make_run", "modnorm", "modnorm_json", "printed", "refusal", "without_plots"]
+__all__ = ["make_run", "modnorm", "modnorm_json", "printed", "refusal"]
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ import pytest
 
 from modnorm.analysis.export import write_run
 
-pytestmark = pytest.mark.usefixtures("without_plots")
-
 
 @pytest.fixture(scope="module")
 def runs(make_run, tmp_path_factory):

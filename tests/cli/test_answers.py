@@ -7,8 +7,6 @@ import pytest
 from modnorm.tasks import Judgement
 from tests.scripted_services import write_stored
 
-pytestmark = pytest.mark.usefixtures("without_plots")
-
 
 @pytest.fixture
 def source(gsm8k_stored):

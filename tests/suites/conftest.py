@@ -74,10 +74,8 @@ def _states(accuracies: Sequence[float]) -> list[StateRow]:
 
 
 @pytest.fixture
-def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def finish(tmp_path: Path) -> Callable[..., Path]:
     """Write made-up results of a cell; returns the directory of the suite."""
-    # Plots of single runs take most of the time, and no table reads them.
-    monkeypatch.setattr("modnorm.analysis.export.draw_plots", lambda _run: {})
 
     def make(
         cell: Cell,
