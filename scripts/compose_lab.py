@@ -35,16 +35,20 @@ ENDED = (
 
 @dataclass(frozen=True)
 class ComposeLab:
-    """A compose project with a published aggregator."""
+    """A compose project with a published aggregator.
+
+    Attributes:
+        folder: Folder of settings and secrets.
+        runs: Folder of run files.
+        target: HOST:PORT of the aggregator.
+        settings: Variables of its `.env`.
+        project: Its name.
+    """
 
     folder: Path
-    """Of settings and secrets."""
     runs: Path
-    """Folder of run files."""
     target: str
-    """HOST:PORT of the aggregator."""
     settings: Mapping[str, str]
-    """Variables of its `.env`."""
     project: str
 
     def compose(self, *arguments: str, stdin: bytes | None = None) -> bytes:
@@ -140,9 +144,13 @@ class ComposeLab:
 def compose_lab(
     folder: Path, runs: Path, wheels: Path | None, settings: Mapping[str, str]
 ) -> Iterator[ComposeLab]:
-    """Write the settings of a project, named by its empty folder; remove the project at the end.
+    """Write the settings of a project; remove the project at the end.
 
-    `wheels` has a wheel of torch, used instead of PyTorch's index.
+    Args:
+        folder: An empty folder for settings and secrets, which names the project.
+        runs: Folder of run files.
+        wheels: Folder with a wheel of torch, used instead of PyTorch's index.
+        settings: Further variables of the project's `.env`.
     """
     target = free_address()
     run([str(ROOT / "scripts/make-secrets"), str(folder / "secrets")])

@@ -7,7 +7,7 @@ import csv
 import io
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -29,7 +29,6 @@ from modnorm.analysis.statistics import repeated_attempts, timing_scope
 from modnorm.analysis.votes import vote_records
 from modnorm.files import encode_json, write_file
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.voting import count_votes
 
 
 @dataclass(frozen=True)
@@ -53,20 +52,14 @@ def write_run(
     *,
     started: float | None = None,
 ) -> ResultsDocument:
-    """Write a run's files into a directory, made where absent; older ones are replaced.
-
-    Votes are counted from the answers of the records; without records those of the run are taken.
-    """
+    """Write a run's files into a directory, made where absent; older ones are replaced."""
     (directory / "plots").mkdir(parents=True, exist_ok=True)
-    ensembles = sorted(run.ensembles, key=lambda each: (each.population, each.ensemble_size))
     if records is None:
-        ballots, golds = read_ballots(None, max((each.rows for each in ensembles), default=0))
+        ballots, golds = read_ballots(None, max((each.rows for each in run.ensembles), default=0))
     else:
         _write_records(directory, records)
         ballots, golds = read_ballots(directory, len(records.rows["heldout"]))
-        counted = [count_votes([ballots[one] for one in each.experts]) for each in ensembles]
-        sizes = [(each.population, each.ensemble_size) for each in ensembles]
-        run = replace(run, votes=dict(zip(sizes, counted, strict=True)))
+    ensembles = sorted(run.ensembles, key=lambda each: (each.population, each.ensemble_size))
     votes = (
         vote_records(each, run.votes[each.population, each.ensemble_size], ballots, golds)
         for each in ensembles

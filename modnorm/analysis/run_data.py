@@ -125,8 +125,8 @@ class RunData:
     base: CandidateRow
     """The unperturbed model, with an index of its own."""
     ensembles: Sequence[EnsembleRow]
-    votes: Mapping[tuple[int, int], Sequence[RowVote]] = field(default_factory=dict)
-    """Votes of each (N, K), in row order; `write_run` counts them from the answers."""
+    votes: Mapping[tuple[int, int], Sequence[RowVote]]
+    """Votes of each (N, K), in row order."""
     overlap: int = 0
     """Held-out rows that have the prompt of a selection row."""
     states: Sequence[StateRow] = ()

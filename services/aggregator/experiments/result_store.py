@@ -1,4 +1,4 @@
-"""Read access to results and events: candidates, answers, lineages, artifacts."""
+"""Read access to results and events: candidates, answers, votes, lineages, artifacts."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from modnorm.services.aggregator.storage.tables import (
     Event,
     Job,
     Split,
+    Vote,
 )
 
 
@@ -65,6 +66,16 @@ class ResultStore:
         with self._database.read() as session:
             find_experiment(session, experiment_id)
             return answers_of(session, experiment_id, split, candidate)
+
+    def votes(self, experiment_id: str, population: int, size: int) -> Sequence[Vote]:
+        """Return the votes of an ensemble in row order."""
+        query = select(Vote).where(
+            Vote.experiment_id == experiment_id,
+            Vote.population == population,
+            Vote.ensemble_size == size,
+        )
+        with self._database.read() as session:
+            return session.exec(query.order_by(col(Vote.row))).all()
 
     def lineage(self, experiment_id: str, digest: str | None = None) -> Lineage:
         """Return the lineage of a state of an iterative run, by default of the last state."""

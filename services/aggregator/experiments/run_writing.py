@@ -19,6 +19,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.search.stopping import Interval
+from modnorm.search.voting import RowVote
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentRecord
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.messages import PROVENANCE, event_message
@@ -41,6 +42,8 @@ from modnorm.tasks.task_errors import count_shared_prompts
 from modnorm.wire.run_messages import phase_of
 
 _ALL = 2**31 - 1
+_KEYS = {"experiment_id", "population", "ensemble_size", "row"}
+"""Columns of a vote that name its ensemble and row."""
 _SHEETS = 16
 """Answer sheets in memory at a time."""
 _BLOCK = 2_048
@@ -179,6 +182,13 @@ def _run_data(
             )
             for each in record.ensembles
         ],
+        votes={
+            (one.population, one.ensemble_size): [
+                RowVote(**vote.model_dump(exclude=_KEYS))
+                for vote in results.votes(experiment.id, one.population, one.ensemble_size)
+            ]
+            for one in record.ensembles
+        },
         states=record.states,
         timings={
             "experiment": experiment.id,

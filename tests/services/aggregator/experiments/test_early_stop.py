@@ -8,11 +8,9 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.search.stopping import EarlyStop, Threshold
-from modnorm.search.voting import Answer, count_votes
-from modnorm.services.aggregator.experiments.expert_selection import ballots_of
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.jobs.leases import Claim
 from modnorm.services.aggregator.jobs.reporting import Report
-from modnorm.services.aggregator.storage.lookups import find_experiment
 from modnorm.services.aggregator.storage.tables import FailureKind, JobState, Split
 from modnorm.tasks import RewardBounds
 from tests.faults import error_at
@@ -123,9 +121,7 @@ def outcomes(world, experiment_id):
 
 
 def votes(world, experiment_id, one):
-    with world.database.read() as session:
-        ballots = dict(ballots_of(session, find_experiment(session, experiment_id)))
-    return count_votes([ballots[expert] for expert in json.loads(one.experts)])
+    return world.stores.results.votes(experiment_id, one.population, one.ensemble_size)
 
 
 def counts(vote):
@@ -234,8 +230,7 @@ def test_open_rows_are_required_and_settled_rows_are_optional(world):
             world.stores.jobs.report(replace(report, answers=opened[1:]))
         world.stores.jobs.report(report)
     assert any(told)
-    last = world.stores.experiments.get(created).ensembles[-1]
-    assert all(vote.skipped == 0 for vote in votes(world, created, last))
+    assert all(vote.skipped == 0 for vote in world.stores.results.votes(created, 4, 3))
 
 
 def test_equal_scores_are_read_in_candidate_order(world):

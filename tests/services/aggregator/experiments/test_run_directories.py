@@ -54,11 +54,9 @@ def test_a_directory_holds_what_the_database_does(world, directories, finished):
     splits = [(each.candidate, each.split) for each in run.answers()]
     assert splits == sorted(splits, key=lambda each: (each[0], each[1] != "selection"))
     for vote in run.votes():
-        said = [
-            world.stores.results.answers(finished, expert, Split.HELDOUT)[vote.row].vote
-            for expert in vote.experts
-        ]
-        assert list(vote.votes) == said
+        size = (vote.population, vote.ensemble_size)
+        counted = world.stores.results.votes(finished, *size)[vote.row]
+        assert (vote.answer, vote.support) == (counted.answer, counted.support)
     timings = read_timings(run.path)
     assert timings["experiment"] == finished
     assert {"experiment", "phases", "candidates"} <= timings.keys()

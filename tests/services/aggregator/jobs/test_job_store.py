@@ -249,9 +249,18 @@ def check_votes(world, experiment_id, ensemble, selection):
     experts = selection[ensemble.population, ensemble.ensemble_size]
     results = world.stores.results
     sheets = [results.answers(experiment_id, one, Split.HELDOUT) for one in experts]
-    winners = [plurality([sheet[row].vote for sheet in sheets]).answer for row in range(9)]
-    right = sum(answer == str(row) for row, answer in enumerate(winners))
-    assert (ensemble.correct, ensemble.rows) == (right, 9)
+    votes = results.votes(experiment_id, ensemble.population, ensemble.ensemble_size)
+    assert [vote.row for vote in votes] == list(range(9))
+    for vote in votes:
+        tally = plurality([sheet[vote.row].vote for sheet in sheets])
+        assert (vote.answer, vote.valid, vote.support) == (
+            tally.answer,
+            tally.valid,
+            tally.support,
+        )
+        assert vote.correct == (vote.answer == str(vote.row))
+        assert vote.correct_support == sum(sheet[vote.row].correct for sheet in sheets)
+    assert ensemble.correct == sum(vote.correct for vote in votes)
     assert ensemble.metric == ensemble.correct / 9
 
 
