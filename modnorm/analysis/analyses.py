@@ -151,7 +151,7 @@ def _tails(
         gains = of_task["reward_gain"]
         grid = np.linspace(np.floor(gains.min()), np.ceil(gains.max()), _CURVE_POINTS)
         curves.append(_survival_by_seed(of_task, "reward_gain", grid.tolist()))
-    curve = over_seeds(pd.concat(curves), [*_POOL, "threshold"], "percent")
+    curve = over_seeds(pd.concat(curves), [*_POOL, "threshold"], "percent", lambda _: None)
     largest = candidates.groupby(GROUP)["N"].transform("max")
     pools = candidates[candidates["N"] == largest]
     shares = _survival_by_seed(pools, "reward_gain", THRESHOLDS)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import echo, emit_json, interruptible, say
+from modnorm.cli.console import echo, emit_json, interruptible, output, say
 from modnorm.cli.options import arg, opt, settings
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 from modnorm.host import expand_home
@@ -104,7 +104,8 @@ def _check(task: str, place: Path, *, every: bool) -> dict[str, object] | None:
         manifest, is_fetched = check(task, place)
     except ModnormError as error:
         absent = every and isinstance(error, NotFoundError)
-        say(f"{task}: absent" if absent else f"error: {error}")
+        if not output.as_json:
+            say(f"{task}: absent" if absent else f"error: {error}")
         return None if absent else {"task": task, "sound": False, "error": str(error)}
     how = f"fetched from {_origin(manifest.origin)}"
     echo(f"{task}: sound, {how if is_fetched else 'own files of the data set'}")

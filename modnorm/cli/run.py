@@ -256,11 +256,13 @@ def lab_for(home: Path, server: str | None, prefix: str) -> "Iterator[tuple[Clie
 
 def show_remarks(client: "Client", experiment_id: str) -> None:
     """Print the remarks of the first event: the sandbox that is used, rows that occur twice."""
+    if output.quiet:  # a token that may only submit must not watch
+        return
     from modnorm.client.watch import watch_messages
 
     beginning = next(watch_messages(client, experiment_id)).message
     if beginning != "created":
-        tell(beginning)
+        say(beginning)
 
 
 def check_end(experiment: "experiments.Experiment", go_on: str = SUBMIT_AGAIN) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import amount, echo, emit, emit_json, note, say
+from modnorm.cli.console import amount, echo, emit, emit_json, note, output, say
 from modnorm.cli.options import (
     Seed,
     SpecFile,
@@ -63,7 +63,8 @@ def validate(spec_files: SpecFiles) -> None:
         except ModnormError as error:
             fault = {"message": error.message, "field": error.field, "remedy": error.remedy}
             entries.append({"file": str(path), "valid": False, "error": str(error), **fault})
-            say(f"error: {error}")
+            if not output.as_json:
+                say(f"error: {error}")
     emit_json(entries)
     if not all(entry["valid"] for entry in entries):
         raise typer.Exit(2)

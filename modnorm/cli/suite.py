@@ -69,6 +69,8 @@ def run(
                 check_spec(cell.spec)
             except ModnormError as error:
                 faults.append(error)
+            else:
+                break
         if len(faults) == len(cells):
             raise faults[0]
     with interruptible("stopped; the same command resumes here"), hold(directory):

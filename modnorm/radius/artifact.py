@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
@@ -135,6 +136,12 @@ class GridRadius(_Schema):
     """Mean metric over the seeds."""
     trials: tuple[GridTrial, ...] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _mean_is_of_the_trials(self) -> Self:
+        if not math.isclose(self.mean, fmean([trial.metric for trial in self.trials])):
+            raise ValueError("the mean differs from that of the trials")
+        return self
+
 
 class MatchingSettings(_Schema):
     """Settings of functional matching (paper, table "Functional-matching protocol")."""
@@ -181,6 +188,14 @@ class Condition(_Schema):
     hidden: NonNegative
     hidden_rms: NonNegative
     candidates: tuple[CandidateDisplacement, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _figures_are_of_the_candidates(self) -> Self:
+        for name in ("kl", "hidden", "hidden_rms"):
+            mean = fmean([getattr(one, name) for one in self.candidates])
+            if not math.isclose(getattr(self, name), mean):
+                raise ValueError(f"{name} is not the mean over the candidates")
+        return self
 
 
 class MatchedCondition(Condition):
@@ -235,6 +250,10 @@ class MatchingDocument(_Artifact):
 
     @model_validator(mode="after")
     def _measurements_choose(self) -> Self:
+        for one in self.radii:
+            stated, found = one.objective, objective(one, self.reference)
+            if (stated is None) != (found is None) or not math.isclose(stated or 0, found or 0):
+                raise ValueError(f"the objective of radius {one.radius:g} is not J")
         _check_choice(self.radius, smallest([(one.radius, one.objective) for one in self.radii]))
         return self
 

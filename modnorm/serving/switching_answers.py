@@ -59,7 +59,7 @@ class SwitchingAnswers:
         self._encoder = encoder
         self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
-        self._stopping = False
+        self._stopping = self._failed = False
         self._loading: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -76,8 +76,8 @@ class SwitchingAnswers:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread runs, or has not been started."""
-        return self._thread.ident is None or self._thread.is_alive()
+        """Whether the engine works, or has not been started."""
+        return self._thread.ident is None or (self._thread.is_alive() and not self._failed)
 
     @property
     def is_loading(self) -> bool:
@@ -127,6 +127,8 @@ class SwitchingAnswers:
             while batch := self._next_batch():
                 if not self._answer(engine, batch):
                     logger.error("the engine has failed")
+                    self._failed = True
+                    self._refuse_waiting()  # its end may take long
                     break
             with suppress(EngineError):  # its process may have ended
                 engine.close()

@@ -65,7 +65,7 @@ class SuiteOutcomes:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """A row for each cell: `base`, times of a search, and figures of a distillation."""
+        """A row for each cell: `base`, and figures of a distillation."""
         rows = []
         for cell, outcome in self.finished.items():
             row: dict[str, object] = {
@@ -79,13 +79,16 @@ class SuiteOutcomes:
                 row["best_student"] = _percent(best_entry(document)["heldout"]["metric"])
                 row["gain_kept"] = _percent(gain_kept(document))
             rows.append(row)
-        times = self.searches.times
-        if not len(times):
-            return pd.DataFrame(rows)
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def search_times(self) -> pd.DataFrame:
+        """A row for each search: its times."""
+        times = self.searches.times.reindex(columns=["cell", *_TIMES])
         # A distillation has no time of one search.
         is_search = [self.finished[cell].distillation is None for cell in times["cell"]]
-        known = times.loc[is_search, ["cell", *_TIMES]]
-        return pd.DataFrame(rows).merge(known.mask(known == 0), how="left", on="cell")
+        known = times[is_search]
+        return known.mask(known == 0)
 
     @cached_property
     def states(self) -> pd.DataFrame:
@@ -167,9 +170,9 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "reward_gain": Measure("candidates", "reward_gain", ("item",)),
         "accuracy_gain": Measure("candidates", "accuracy_gain", ("item",)),
         "base": Measure("cells", "base", may_lack=True),
-        "search": Measure("cells", "search"),
-        "end_to_end": Measure("cells", "end_to_end"),
-        "workers": Measure("cells", "workers", may_lack=True),
+        "search": Measure("search_times", "search"),
+        "end_to_end": Measure("search_times", "end_to_end"),
+        "workers": Measure("search_times", "workers", may_lack=True),
         "state": Measure("states", "accuracy", ("item",)),
         "student": Measure("students", "accuracy", ("item",), may_lack=True),
         **{
@@ -183,7 +186,7 @@ model. Items are candidates, held-out rows, updates and rounds. `rank_1` to `gai
 distillations only: the first search, then the students."""
 _ITEMS = MappingProxyType({"index": "item", "row": "item", "updates": "item", "round": "item"})
 _NEED_ALL = frozenset({"reward_gain", "accuracy_gain", "right_experts"})
-_OF_CELLS = frozenset({"cells", "states", "students"})
+_OF_CELLS = frozenset({"cells", "search_times", "states", "students"})
 _TIMES = ("search", "end_to_end", "workers")
 
 
