@@ -1,10 +1,13 @@
 """Permissions of roles, over real channels."""
 
+import json
+
 import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from modnorm.cli import main
 from modnorm.client.connection import get_run_file, list_run_files
 from modnorm.errors import NotFoundError
 from modnorm.services.common.access import ALLOWED, OPEN
@@ -118,6 +121,20 @@ def test_health_is_open_and_reflection_is_not(lab, channel, refused):
 def _reflect(channel, request):
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     return stub.ServerReflectionInfo(iter([request]), timeout=HANG_SECONDS)
+
+
+def test_a_token_that_may_only_submit_submits_quietly(
+    lab, client, spec, tokens, tmp_path, monkeypatch, capsys
+):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec().model_dump(mode="json", exclude_unset=True)))
+    monkeypatch.setenv("MODNORM_TOKEN", tokens["submit"].token.get_secret_value())
+    command = ["modnorm", "submit", str(file), "--server", lab.targets["aggregator"], "--quiet"]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    client("operate").cancel(capsys.readouterr().out.split()[0])
 
 
 def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refused, tokens):
