@@ -45,6 +45,20 @@ def test_broken_csv_is_refused_by_line(tmp_path, content, fault):
 
 
 @pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("rows.jsonl", '{"a": 1}\n{"a": 2\n', "line 2: .*: column 8"),
+        ("rows.json", '{"a": 1}\n{"a": 2}', r"\.jsonl"),
+    ],
+)
+def test_broken_json_is_refused_at_one_place(tmp_path, name, content, fault):
+    path = tmp_path / name
+    path.write_text(content)
+    with error_at("task.heldout", fault):
+        read(path)
+
+
+@pytest.mark.parametrize(
     "column",
     [
         pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers()),

@@ -59,11 +59,11 @@ def _tool(name, options, binary):
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def write(dtype=tl.bfloat16, *, aligned=True, options=EXACT):
+def write(dtype=tl.bfloat16, *, rows=True, aligned=True, options=EXACT):
     count = SIZES.write_blocks if aligned else SIZES.write_blocks // 8
     return compiled(
         weight_kernels.write_kernel, SIZES.write_warps, options,
-        DTYPE=dtype, COUNT=count, ROWS=True, ALIGNED=aligned, SHARED=aligned,
+        DTYPE=dtype, COUNT=count, ROWS=rows, ALIGNED=aligned, SHARED=aligned,
     )  # fmt: skip
 
 
@@ -83,6 +83,7 @@ def copies(kernel):
 
 def main():
     kernels = {
+        "write": write(rows=False),
         "write rows": write(),
         "write unaligned": write(tl.float32, aligned=False),
         "write fused": write(options={}),

@@ -8,6 +8,7 @@ from google.protobuf import json_format
 
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
+from modnorm.search.stopping import Interval
 from modnorm.services.aggregator.storage.tables import Split
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import prompts_digest
@@ -209,6 +210,31 @@ async def test_a_failure_that_ends_the_experiment_is_logged(start_lab, spec, kin
         assert last.state == experiment_pb2.EXPERIMENT_STATE_FAILED
         assert "logits are not finite" in last.message
         assert "logits are not finite" in (await lab.get(created.id)).error
+
+
+async def test_an_excluded_candidate_is_stopped(start_lab, spec):
+    threshold = evaluation_pb2.Threshold(reward=1.0, index=0)
+    async with start_lab() as lab:
+        created = await lab.create(spec(population__ensemble_sizes=[1]))
+        worker = lab.worker()
+        for _ in range(2):  # the base and the first candidate
+            report = await worker.report_of(await worker.claim_next())
+            for answer in report.answers:
+                answer.reward = 1.0
+            await lab.jobs.ReportJob(report, timeout=HANG_SECONDS)
+        job = await worker.claim_next()
+        assert job.threshold == (await lab.heartbeat(job.lease)).threshold == threshold
+        report = await worker.report_of(job)
+        report.stopped = True
+        report.ClearField("answers")
+        await lab.jobs.ReportJob(report, timeout=HANG_SECONDS)
+        found = (await lab.candidates(created.id))[job.candidate + 1]
+        assert (found.state, found.stopped) == ("stopped", Interval(0.0, 1.0))
+        async with lab.working(worker):
+            await lab.finish(created.id)
+        ended = await lab.get(created.id)
+        assert ended.progress.candidates_stopped >= 1
+        assert [list(one.experts) for one in ended.ensembles] == [[0], [0]]
 
 
 async def test_reports_out_of_shape_are_refused(start_lab, spec):

@@ -35,3 +35,8 @@ KINDS = {
 def test_errors_have_a_failure_kind(error, kinds) -> None:
     found = tuple(failure_kind(error("x"), at_engine=at_engine) for at_engine in (True, False))
     assert found == kinds
+
+
+def test_every_error_of_the_tree_has_a_kind() -> None:
+    tree = {one for one in vars(errors).values() if isinstance(one, type)}
+    assert tree == {one for one in KINDS if issubclass(one, errors.ModnormError)}

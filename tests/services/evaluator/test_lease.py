@@ -26,6 +26,15 @@ def until(condition: Callable[[], bool]) -> None:
     wait_until(condition, "the evaluator's next step", pause=0.01)
 
 
+def test_a_lease_shorter_than_three_heartbeat_intervals_is_extended_in_time(
+    client, shutdown, aggregator
+) -> None:
+    with CandidateLease(Heartbeats(client, 100.0), job(seconds=0.3), shutdown) as held:
+        held.progress(4)
+        until(lambda: len(aggregator.heartbeats) > 2)
+    assert aggregator.heartbeats[-1].answers_done == 4
+
+
 def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggregator) -> None:
     def told() -> list[str]:
         stages = [beat.engine_stage for beat in aggregator.heartbeats]

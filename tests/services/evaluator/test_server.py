@@ -1,13 +1,17 @@
 import asyncio
 import json
 import subprocess
+import threading
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from modnorm.services.common.healthcheck import check
-from modnorm.services.common.settings import EvaluatorSettings
+from modnorm.services.common.settings import EvaluatorSettings, SupervisorSettings
+from modnorm.services.evaluator import server
+from modnorm.services.evaluator.placement import Place, environment_of
 from modnorm.services.evaluator.server import EvaluatorService
 from modnorm.services.evaluator.worker_process import MAKES_ROOM
 from modnorm.v1 import evaluation_pb2 as messages
@@ -63,6 +67,17 @@ def test_a_worker_that_ends_unasked_ends_the_process_with_an_error(python_code) 
         "ended: the worker ended without a request to stop",
         "critical",
     )
+
+
+def test_a_worker_that_a_supervisor_starts_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    watches = threading.Event()
+    monkeypatch.setattr(server, "end_with_supervisor", watches.set)
+    monkeypatch.setattr(server, "run_service", lambda *_: None)
+    given = environment_of(Place(0, "", 0, 1), SupervisorSettings(), {}, Path("/run"))
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    server.main()
+    assert watches.wait(HANG_SECONDS)
 
 
 async def _serve(settings: EvaluatorSettings, aggregator) -> None:

@@ -15,6 +15,7 @@ import pytest
 from modnorm.errors import EngineError, ModnormError
 from modnorm.services.common.healthcheck import check
 from modnorm.services.common.settings import SupervisorSettings
+from modnorm.services.evaluator import aggregator_client, supervisor, worker
 from modnorm.services.evaluator.placement import CONTROL
 from modnorm.services.evaluator.supervisor import COMMAND, Supervisor
 from modnorm.services.evaluator.worker_process import MAKES_ROOM
@@ -287,6 +288,10 @@ def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(tmp_path, monk
     with pytest.raises(ModnormError):
         asyncio.run(start())
     assert asked.read_text().split() == ["get_server_list", "quit"]
+
+
+def test_a_worker_is_not_killed_while_it_releases_its_job():
+    assert worker.JOIN_SECONDS + aggregator_client.LAST_SECONDS < supervisor.STOP_SECONDS
 
 
 def test_invalid_devices_end_the_supervisor_with_a_log_line(forks):

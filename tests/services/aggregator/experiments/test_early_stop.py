@@ -202,6 +202,15 @@ def test_a_candidate_that_can_still_be_an_expert_is_not_stopped(world):
     assert world.stores.experiments.get(created).experiment.candidates_stopped == 0
 
 
+@pytest.mark.parametrize("rows", [(0, 0), (1, 0), (0, 6)])
+def test_the_rows_of_a_stopped_candidate_are_some_of_all_in_order(world, rows):
+    _, claim = scored_to_the_bar(world)
+    report = world.report_of(claim)
+    answers = [replace(report.answers[0], row=row) for row in rows]
+    with error_at("answers.row"):
+        world.stores.jobs.report(replace(report, answers=answers, stopped=True))
+
+
 def test_full_statistics_skip_nothing(world):
     created, claim = scored_to_the_bar(world, statistics="full")
     assert claim.threshold is None

@@ -133,6 +133,13 @@ def test_events_are_numbered_and_end_with_the_experiment(world):
     assert not world.stores.results.events(created, 0, 2)[1]
 
 
+@pytest.mark.parametrize("cursor", [-1, 4])
+def test_an_unknown_cursor_is_refused(world, cursor):
+    created = world.select()
+    with error_at("cursor"):
+        world.stores.results.events(created, cursor, 10)
+
+
 def test_experiments_with_swapped_rows_do_not_deadlock(world):
     admission = world.admission(world.spec())
     crossed = dataclasses.replace(admission, texts=admission.texts[::-1])

@@ -178,6 +178,8 @@ def bad_reports(report):
     for name, changes in {
         "missing": {"answers": answers[:-1]},
         "repeated": {"answers": (answers[0], *answers[:-1])},
+        "twice": {"answers": (answers[0], *answers)},
+        "out of order": {"answers": answers[::-1]},
         "unknown": {"answers": (*answers, dataclasses.replace(answers[0], row=len(answers)))},
         "none": {"answers": ()},
         "nan": {"answers": (answers[0], odd, *answers[2:])},

@@ -29,6 +29,14 @@ def differences(database_url):
         return compare_metadata(context, SQLModel.metadata)
 
 
+def test_the_migrated_schema_equals_the_tables(database_url):
+    database = Database(database_url)
+    database.migrate()
+    database.close()
+    assert differences(database_url) == []
+    assert Artifact.__tablename__ in SQLModel.metadata.tables
+
+
 def test_concurrent_and_repeated_migrations_change_nothing(database_url):
     databases = [Database(database_url) for _ in range(4)]
     with ThreadPoolExecutor(len(databases)) as threads:
