@@ -362,6 +362,7 @@ def _matching(axes: Axes, document: MatchingDocument) -> None:
     axes.axhline(1, color=INK, linewidth=1.2, label="match")
     # What moves nothing has ratios of 0, which a logarithmic axis leaves out.
     axes.set_yscale("log", nonpositive="mask")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")  # not as a formula
     _radius_axis(axes, radii, document.radius)
     name_axes(
         axes,

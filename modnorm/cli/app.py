@@ -98,6 +98,8 @@ def main() -> None:
         fault = file_fault(error)
         _report(fault)
         sys.exit(exit_code(fault))
+    finally:
+        output.as_json = output.quiet = False
 
 
 def _refuse_other_encodings(words: Sequence[str]) -> None:

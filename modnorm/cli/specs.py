@@ -89,9 +89,9 @@ def _checked(path: Path) -> dict[str, object]:
     names = ", ".join(absent)
     rest = f"; not on this machine, so the run downloads and checks: {names}" if names else ""
     echo(f"{path}: valid{rest}")
-    for obstacle in obstacles:
+    for obstacle in obstacles if not output.as_json else ():
         note(f"{obstacle}; a run on this machine would fail")
-    if overlap:
+    if overlap and not output.as_json:
         rows = f"{overlap} held-out rows have the prompts of selection rows"
         note(f"{rows}: they do not test the selection")
     return {

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
-import typer
+from typer.main import get_command
 
-from modnorm.cli.serving import serve
+from modnorm.cli.app import build_app
+from modnorm.cli.commands import CommandGroup
 
 
 def parsed(words: Sequence[str]) -> Mapping[str, object]:
     """Return the parameters of `modnorm serve WORDS`; an unknown option is an error."""
-    app = typer.Typer()
-    app.command()(serve)
-    parameters: Mapping[str, object] = (
-        typer.main.get_command(app).make_context("serve", list(words)).params
-    )
+    commands = get_command(build_app())
+    assert isinstance(commands, CommandGroup)
+    serve = commands.get_command(None, "serve")
+    assert serve is not None
+    parameters: Mapping[str, object] = serve.make_context("serve", list(words)).params
     return parameters
