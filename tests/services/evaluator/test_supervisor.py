@@ -151,6 +151,7 @@ async def test_fewer_workers_run_if_a_model_does_not_fit_its_share(tmp_path):
     async with running(("0",), command, **changes):
         await until(lambda: shares(tmp_path).get("host-0.1") == 0.3, "fewer workers")
         await until(lambda: shares(tmp_path).get("host-0.2") == 0.3, "all of them anew")
+        await until(lambda: all(notes(tmp_path).values()), "whole notes")
         started = [pid for pid, _ in notes(tmp_path).values()]
     assert all(gone(int(pid)) for pid in started)
 
