@@ -7,7 +7,6 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -23,7 +22,6 @@ from modnorm.services.aggregator.experiments.admission import Admissions
 from modnorm.services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
-from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from modnorm.services.aggregator.jobs.job_store import JobStore
@@ -53,15 +51,6 @@ ANSWER_SECONDS = 30.0
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """All stores of one database. Each public method of a store is one transaction."""
-
-    experiments: ExperimentStore
-    jobs: JobStore
-    results: ResultStore
-
-
 class Aggregator:
     """The aggregator, the only service that uses the database; made inside its event loop."""
 
@@ -85,11 +74,8 @@ class Aggregator:
         self._database = Database(
             settings.database_url, on_fault=on_fault, evaluations=evaluations
         )
-        self._stores = stores = Stores(
-            ExperimentStore(self._database),
-            JobStore(self._database, lease_seconds=settings.lease_seconds),
-            ResultStore(self._database),
-        )
+        self._experiment_store = experiments = ExperimentStore(self._database)
+        self._job_store = jobs = JobStore(self._database, lease_seconds=settings.lease_seconds)
         self._runs = RunDirectories(settings.runs, self._database)
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
@@ -119,23 +105,21 @@ class Aggregator:
             engines=engines,
         )
         steps = SetupSteps(
-            experiments=stores.experiments,
-            results=stores.results,
+            experiments=experiments,
             sampler=sampler,
             calibrator=calibrator,
             follow_up=self._follow_up,
             timed=self._metrics.step,
         )
         self._conductor = Conductor(
-            stores.experiments,
+            experiments,
             steps,
             retry_seconds=settings.retry_seconds,
             outage_seconds=settings.outage_seconds,
         )
         self._experiments = ExperimentServicer(
-            experiments=stores.experiments,
+            experiments=experiments,
             runs=self._runs,
-            results=stores.results,
             admissions=self._admissions,
             conductor=self._conductor,
             notifier=self._notifier,
@@ -144,14 +128,12 @@ class Aggregator:
             on_create=on_create,
         )
         self._jobs = JobServicer(
-            stores.jobs, stores.results, self._follow_up, self._metrics, self._workers, self._tasks
+            jobs, experiments, self._follow_up, self._metrics, self._workers, self._tasks
         )
         self._status = LabStatusServicer(
             self._counts, self._app, self._channels, settings.credentials, self._workers
         )
-        self._reaper = Reaper(
-            stores.jobs, self._follow_up, self._metrics, pause=settings.reap_seconds
-        )
+        self._reaper = Reaper(jobs, self._follow_up, self._metrics, pause=settings.reap_seconds)
         self._server: RunningServer | None = None
         self._page = self._make_page()
         self._background: list[asyncio.Task[None]] = []
@@ -168,7 +150,7 @@ class Aggregator:
         migrates = self._settings.migrate_on_start
         await asyncio.to_thread(database.migrate if migrates else database.check_schema)
         if self._settings.release_leases_on_start:
-            await asyncio.to_thread(self._stores.jobs.release_all)
+            await asyncio.to_thread(self._job_store.release_all)
         self._registry.register(LabCollector(self._counts))
         settings = self._settings
         self._server = await start_server(

@@ -20,7 +20,6 @@ from modnorm.services.aggregator.experiments.messages import (
     experiment_message,
     experiment_summary,
 )
-from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.notifications import Notifier
 from modnorm.services.aggregator.storage.tables import TERMINAL
@@ -46,7 +45,6 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         *,
         experiments: ExperimentStore,
         runs: RunDirectories,
-        results: ResultStore,
         admissions: Admissions,
         conductor: Conductor,
         notifier: Notifier,
@@ -56,7 +54,6 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> None:
         self._experiments = experiments
         self._runs = runs
-        self._results = results
         self._admissions = admissions
         self._conductor = conductor
         self._notifier = notifier
@@ -136,7 +133,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         while not ended:
             changed = self._notifier.next_change(request.id)
             events, ended = await asyncio.to_thread(
-                self._results.events, request.id, cursor, _WATCH_BATCH
+                self._experiments.events, request.id, cursor, _WATCH_BATCH
             )
             for event in events:
                 yield event_message(event)

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.api.job_messages import fill_job, fill_threshold
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change, with_remedy
-from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.leases import ClaimRequest, Heartbeat
 from modnorm.services.aggregator.jobs.reporting import Report
@@ -121,14 +121,14 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     def __init__(  # noqa: PLR0913, PLR0917 - wiring
         self,
         jobs: JobStore,
-        results: ResultStore,
+        experiments: ExperimentStore,
         changed: Callable[[Change], None],
         metrics: AggregatorMetrics,
         workers: Workers,
         tasks: ShieldedTasks,
     ) -> None:
         self._jobs = jobs
-        self._results = results
+        self._experiments = experiments
         self._changed = changed
         self._metrics = metrics
         self._workers = workers
@@ -199,7 +199,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> AsyncIterator[evaluation_pb2.FetchRowsResponse]:
         """Stream stored rows in order."""
         text = await asyncio.to_thread(
-            self._results.artifact, request.rows_digest, ArtifactKind.ROWS
+            self._experiments.artifact, request.rows_digest, ArtifactKind.ROWS
         )
         for batch in _batches(text.split("\n")):
             yield evaluation_pb2.FetchRowsResponse(rows_json=batch)
@@ -210,7 +210,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> evaluation_pb2.GetScaleMapResponse:
         """Return a stored scale map."""
         text = await asyncio.to_thread(
-            self._results.artifact, request.digest, ArtifactKind.SCALE_MAP
+            self._experiments.artifact, request.digest, ArtifactKind.SCALE_MAP
         )
         return evaluation_pb2.GetScaleMapResponse(json=text)
 
@@ -220,7 +220,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> AsyncIterator[evaluation_pb2.FetchLineageResponse]:
         """Stream the steps that lead to a state."""
         origin, steps = await asyncio.to_thread(
-            self._results.steps, request.experiment_id, request.digest, request.after
+            self._experiments.steps, request.experiment_id, request.digest, request.after
         )
         yield evaluation_pb2.FetchLineageResponse(origin_json=origin)
         for batch in _batches(steps):
@@ -232,7 +232,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> AsyncIterator[evaluation_pb2.FetchGeneratorResponse]:
         """Stream a stored generator."""
         text = await asyncio.to_thread(
-            self._results.artifact, request.digest, ArtifactKind.GENERATOR
+            self._experiments.artifact, request.digest, ArtifactKind.GENERATOR
         )
         content = text.encode()
         for start in range(0, len(content), BATCH_BYTES):

@@ -18,7 +18,6 @@ from modnorm.errors import CancelledError, EngineError, ModnormError, Unavailabl
 from modnorm.perturbation.descriptor import Descriptor, base_descriptor
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
-from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Prompts, Sampler
 from modnorm.services.aggregator.storage.lookups import StoredText
 from modnorm.services.aggregator.storage.tables import (
@@ -43,18 +42,16 @@ logger = logging.getLogger(__name__)
 class SetupSteps:
     """The steps of one experiment up to its selection."""
 
-    def __init__(  # noqa: PLR0913 - all that a step may use
+    def __init__(
         self,
         *,
         experiments: ExperimentStore,
-        results: ResultStore,
         sampler: Sampler,
         calibrator: Calibrator,
         follow_up: Callable[[Change], None],
         timed: Callable[[ExperimentState], AbstractContextManager[None]],
     ) -> None:
         self._experiments = experiments
-        self._results = results
         self._sampler = sampler
         self._calibrator = calibrator
         self._follow_up = follow_up
@@ -110,7 +107,7 @@ class SetupSteps:
     def _calibration_prompts(self, experiment: Experiment, spec: ExperimentSpec) -> Prompts:
         """Return the prompts of the first selection rows."""
         task = experiment.task()
-        text = self._results.artifact(experiment.selection_digest, ArtifactKind.ROWS)
+        text = self._experiments.artifact(experiment.selection_digest, ArtifactKind.ROWS)
         lines = text.split("\n")[: spec.calibration.examples]
         return render_prompts(task, [json.loads(line) for line in lines], "selection row")
 
@@ -119,7 +116,7 @@ class SetupSteps:
         profile_json = None
         if experiment.profile_digest is not None:
             profile_json = await asyncio.to_thread(
-                self._results.artifact, experiment.profile_digest, ArtifactKind.PROFILE
+                self._experiments.artifact, experiment.profile_digest, ArtifactKind.PROFILE
             )
         scale_map = await self._sampler.scale_map(spec, digest, profile_json)
         base_map = await self._sampler.scale_map(spec, digest, None, _BASE)

@@ -1,4 +1,4 @@
-"""Store of experiments: created once per request id, advanced by compare-and-set."""
+"""Store of experiments: created once per request id, advanced by compare-and-set, read."""
 
 import time
 import uuid
@@ -6,16 +6,23 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select, tuple_
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.run_data import StateRow
-from modnorm.errors import ConflictError, InvalidInputError
+from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import needs_profile
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.admission import Admission, admit_questions
-from modnorm.services.aggregator.experiments.iterative_updates import evaluated_states
+from modnorm.services.aggregator.experiments.iterative_updates import (
+    evaluated_states,
+    lineage_of,
+    steps_to,
+)
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
     PhaseProgress,
@@ -26,18 +33,21 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     record,
 )
 from modnorm.services.aggregator.experiments.phases import start_answering, start_selecting
+from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import (
     StoredText,
     find_experiment,
     keep_artifact,
+    load_text,
     lock_experiment,
     unknown_experiment,
 )
 from modnorm.services.aggregator.storage.tables import (
     IN_SETUP,
     TERMINAL,
+    AnswerSheet,
     ArtifactKind,
     Candidate,
     Ensemble,
@@ -46,6 +56,7 @@ from modnorm.services.aggregator.storage.tables import (
     ExperimentState,
     Job,
     Split,
+    Vote,
 )
 from modnorm.v1 import experiment_pb2
 from modnorm.wire.tokens import DEFAULT_TENANT
@@ -65,8 +76,16 @@ class ExperimentRecord(NamedTuple):
     """Evaluated states of an iterative run."""
 
 
+class CandidateJobs(NamedTuple):
+    """A candidate and its jobs."""
+
+    candidate: Candidate
+    selection: Job
+    heldout: Job | None
+
+
 class ExperimentStore:
-    """All experiments."""
+    """All experiments and their results."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -254,6 +273,93 @@ class ExperimentStore:
             add_candidates(session, experiment_id, descriptors)
             start_selecting(session, experiment, descriptors, self._clock())
             return Change(experiment_id, pending=True)
+
+    def candidates(self, experiment_id: str) -> Sequence[CandidateJobs]:
+        """Return the candidates in order, the base first."""
+        selection, heldout = aliased(Job), aliased(Job)
+        query = (
+            select(Candidate, selection, heldout)
+            .join(
+                selection,
+                (col(selection.experiment_id) == col(Candidate.experiment_id))
+                & (col(selection.candidate) == col(Candidate.index))
+                & (col(selection.split) == Split.SELECTION),
+            )
+            .outerjoin(
+                heldout,
+                (col(heldout.experiment_id) == col(Candidate.experiment_id))
+                & (col(heldout.candidate) == col(Candidate.index))
+                & (col(heldout.split) == Split.HELDOUT),
+            )
+            .where(Candidate.experiment_id == experiment_id)
+            .order_by(col(Candidate.index))
+        )
+        with self._database.read() as session:
+            return tuple(CandidateJobs(*row) for row in session.exec(query).all())
+
+    def answers(self, experiment_id: str, candidate: int, split: Split) -> tuple[Answer, ...]:
+        """Return the answers of a candidate in row order."""
+        query = (
+            select(AnswerSheet.content)
+            .join(Job, col(AnswerSheet.job_id) == col(Job.id))
+            .where(
+                Job.experiment_id == experiment_id, Job.split == split, Job.candidate == candidate
+            )
+        )
+        with self._database.read() as session:
+            content = session.exec(query).first()
+        if content is None:
+            raise NotFoundError(f"candidate {candidate} has no {split} answers", field="candidate")
+        return unpack_answers(content)
+
+    def votes(self, experiment_id: str, population: int, size: int) -> Sequence[Vote]:
+        """Return the votes of an ensemble in row order."""
+        query = select(Vote).where(
+            Vote.experiment_id == experiment_id,
+            Vote.population == population,
+            Vote.ensemble_size == size,
+        )
+        with self._database.read() as session:
+            return session.exec(query.order_by(col(Vote.row))).all()
+
+    def lineage(self, experiment_id: str, digest: str | None = None) -> Lineage:
+        """Return the lineage of a state of an iterative run, by default of the last state."""
+        with self._database.read() as session:
+            lineage = lineage_of(session, find_experiment(session, experiment_id))
+        return lineage if digest is None else lineage.until(lineage.digests.index(digest))
+
+    def steps(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:
+        """Return the origin of an iterative run and its steps to a state, as JSON texts."""
+        with self._database.read() as session:
+            experiment = find_experiment(session, experiment_id)
+            steps = steps_to(session, experiment, digest, after)
+        if steps is None:
+            raise NotFoundError("the experiment has no such state", field="digest")
+        return steps
+
+    def artifact(self, digest: str, kind: ArtifactKind) -> str:
+        with self._database.read() as session:
+            return load_text(session, kind, digest)
+
+    def events(self, experiment_id: str, cursor: int, limit: int) -> tuple[Sequence[Event], bool]:
+        """Return the next events, and whether the last of them ended the experiment.
+
+        `cursor` is that of the last event that the caller has, 0 for all events.
+        """
+        with self._database.read() as session:
+            experiment = find_experiment(session, experiment_id)
+            if not 0 <= cursor <= experiment.last_cursor:
+                raise InvalidInputError(
+                    f"the cursor must be between 0 and {experiment.last_cursor}", field="cursor"
+                )
+            events = session.exec(
+                select(Event)
+                .where(Event.experiment_id == experiment_id, col(Event.cursor) > cursor)
+                .order_by(col(Event.cursor))
+                .limit(limit)
+            ).all()
+            last = events[-1].cursor if events else cursor
+            return events, experiment.state in TERMINAL and last >= experiment.last_cursor
 
     def _record_of(self, session: Session, experiment: Experiment) -> ExperimentRecord:
         base = session.exec(

@@ -9,10 +9,9 @@ from sqlalchemy import select as select_columns
 from sqlmodel import Session, col, select
 
 from modnorm.analysis.answers import BASE_INDEX
-from modnorm.errors import NotFoundError
 from modnorm.search.ranking import Selection, select_experts
 from modnorm.search.stopping import Threshold, Thresholds
-from modnorm.search.voting import Answer, Ballot, SettledVotes
+from modnorm.search.voting import Ballot, SettledVotes
 from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
@@ -47,55 +46,17 @@ def selection_of(session: Session, experiment: Experiment) -> Selection:
     return select_experts(rewards, population.reported_prefixes, population.ensemble_sizes)
 
 
-def answers_of(
-    session: Session, experiment_id: str, split: Split, candidate: int
-) -> tuple[Answer, ...]:
-    """Return a candidate's answers to the rows of a split, in row order."""
-    content = session.exec(
-        select(AnswerSheet.content)
-        .join(Job, col(AnswerSheet.job_id) == col(Job.id))
-        .where(Job.experiment_id == experiment_id, Job.split == split, Job.candidate == candidate)
-    ).first()
-    if content is None:
-        raise NotFoundError(f"candidate {candidate} has no {split} answers", field="candidate")
-    return unpack_answers(content)
-
-
-def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballot:
-    sheet = answers_of(session, experiment.id, Split.HELDOUT, candidate)
-    return Ballot.from_partial_answers({one.row: one for one in sheet}, experiment.heldout_rows)
-
-
 def ballots_of(
     session: Session, experiment: Experiment, *, excluded: Collection[int] = ()
 ) -> Iterator[tuple[int, Ballot]]:
-    """Yield candidate and ballot of each expert that has answered."""
-    split = experiment.voted_split
-    for candidate, sheet in sheets_of(session, experiment, split, excluded=excluded):
-        answers = {one.row: one for one in sheet}
-        yield candidate, Ballot.from_partial_answers(answers, experiment.heldout_rows)
-
-
-def sheets_of(
-    session: Session,
-    experiment: Experiment,
-    split: Split,
-    *,
-    excluded: Collection[int] = (),
-    base: bool = False,
-) -> Iterator[tuple[int, tuple[Answer, ...]]]:
-    """Yield candidate and answers of each expert, or of the base, to the rows of a split.
-
-    Candidates come in ascending order.
-    """
+    """Yield candidate and ballot of each model that has answered, in ascending order."""
     sheets = (
         select(Job.candidate, AnswerSheet.content)
         .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
         .where(
             Job.experiment_id == experiment.id,
-            Job.split == split,
+            Job.split == experiment.voted_split,
             Job.state == JobState.DONE,
-            (Job.candidate == BASE_INDEX) if base else (Job.candidate != BASE_INDEX),
             col(Job.candidate).not_in(excluded),
         )
         .order_by(col(Job.candidate))
@@ -103,7 +64,8 @@ def sheets_of(
     if not excluded:  # otherwise few are left, and claims wait for them
         sheets = sheets.execution_options(yield_per=_SHEETS)
     for candidate, content in session.exec(sheets):
-        yield candidate, unpack_answers(content)
+        answers = {answer.row: answer for answer in unpack_answers(content)}
+        yield candidate, Ballot.from_partial_answers(answers, experiment.heldout_rows)
 
 
 KEPT = 64

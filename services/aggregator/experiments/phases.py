@@ -13,11 +13,7 @@ from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.search.ranking import Selection, expert_union
 from modnorm.search.voting import RowVote, count_votes
-from modnorm.services.aggregator.experiments.expert_selection import (
-    ballot_of,
-    ballots_of,
-    selection_of,
-)
+from modnorm.services.aggregator.experiments.expert_selection import ballots_of, selection_of
 from modnorm.services.aggregator.experiments.iterative_updates import (
     final_candidates,
     first_batch,
@@ -191,10 +187,9 @@ def _finish(session: Session, experiment: Experiment, now: float) -> None:
         drawn = experiment.updates_done * experiment.spec.population.size
         reported = state_index(reported_updates(session, experiment))
         selection: Selection = {(drawn, 1): (reported,)}
-        ballots = {reported: ballot_of(session, experiment, reported)}
     else:
         selection = selection_of(session, experiment)
-        ballots = dict(ballots_of(session, experiment))
+    ballots = dict(ballots_of(session, experiment))
     task = experiment.task()
     rows = load_rows(session, experiment.heldout_digest)
     # All votes are counted before any is stored, so a failed experiment keeps none.

@@ -20,10 +20,13 @@ from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.search.stopping import Interval
 from modnorm.search.voting import RowVote
-from modnorm.services.aggregator.experiments.experiment_store import ExperimentRecord
+from modnorm.services.aggregator.experiments.experiment_store import (
+    CandidateJobs,
+    ExperimentRecord,
+    ExperimentStore,
+)
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.messages import PROVENANCE, event_message
-from modnorm.services.aggregator.experiments.result_store import CandidateJobs, ResultStore
 from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.tables import (
@@ -53,7 +56,7 @@ _BLOCK = 2_048
 def write_directory(directory: Path, database: Database, record: ExperimentRecord) -> None:
     """Write the files of a finished experiment into an empty directory."""
     started = time.monotonic()
-    experiment, results = record.experiment, ResultStore(database)
+    experiment, results = record.experiment, ExperimentStore(database)
     if experiment.ranking:
         _write_votes(directory, results, experiment)
         return
@@ -73,7 +76,7 @@ def write_directory(directory: Path, database: Database, record: ExperimentRecor
     write_run(directory, run, records, started=started)
 
 
-def _write_votes(directory: Path, results: ResultStore, experiment: Experiment) -> None:
+def _write_votes(directory: Path, results: ExperimentStore, experiment: Experiment) -> None:
     """Write the files of a finished experiment that only votes into an empty directory."""
     write_file(directory / SPEC, encode_json(experiment.spec.model_dump(mode="json")))
     rows = directory / rows_file(Split.HELDOUT)
@@ -85,7 +88,7 @@ def _write_votes(directory: Path, results: ResultStore, experiment: Experiment) 
             file.write(prediction_line(prediction))
 
 
-def _predictions(results: ResultStore, experiment: Experiment) -> Iterator[Prediction]:
+def _predictions(results: ExperimentStore, experiment: Experiment) -> Iterator[Prediction]:
     """Yield the predictions in the order of the questions, in bounded memory."""
     ranking, count = experiment.ranking, experiment.heldout_rows
     ask_all = experiment.spec.population.statistics == "full"
@@ -106,12 +109,12 @@ def _predictions(results: ResultStore, experiment: Experiment) -> Iterator[Predi
             yield replace(prediction, row=start + prediction.row)
 
 
-def _rows(results: ResultStore, experiment: Experiment, split: Split) -> tuple[str, ...]:
+def _rows(results: ExperimentStore, experiment: Experiment, split: Split) -> tuple[str, ...]:
     digest, count = experiment.rows_of(split)
     return tuple(results.artifact(digest, ArtifactKind.ROWS).split("\n")) if count else ()
 
 
-def _texts(results: ResultStore, record: ExperimentRecord) -> Mapping[str, str]:
+def _texts(results: ExperimentStore, record: ExperimentRecord) -> Mapping[str, str]:
     """Return the texts of the records by file name, those that the run has."""
     experiment, found = record.experiment, {}
     if experiment.scale_map_digest:
@@ -144,7 +147,7 @@ def _answers(
 
 
 def _run_data(
-    results: ResultStore,
+    results: ExperimentStore,
     record: ExperimentRecord,
     candidates: Sequence[CandidateJobs],
     shared: int,

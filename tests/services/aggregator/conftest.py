@@ -129,7 +129,7 @@ class Lab:
 
     async def candidates(self, experiment_id):
         """The candidates so far, the base first, each with its descriptor."""
-        results = self.aggregator._stores.results
+        results = self.aggregator._experiment_store
         found = await asyncio.to_thread(results.candidates, experiment_id)
         return [
             SimpleNamespace(
@@ -150,10 +150,10 @@ class Lab:
 
     async def lineage(self, experiment_id):
         """The lineage of the reported state, or of the last state so far."""
-        stores = self.aggregator._stores
-        record = await asyncio.to_thread(stores.experiments.get, experiment_id)
+        experiments = self.aggregator._experiment_store
+        record = await asyncio.to_thread(experiments.get, experiment_id)
         reported = [state.lineage for state in record.states if state.reported]
-        return await asyncio.to_thread(stores.results.lineage, experiment_id, *reported)
+        return await asyncio.to_thread(experiments.lineage, experiment_id, *reported)
 
     async def cancel(self, experiment_id):
         request = experiment_pb2.CancelExperimentRequest(id=experiment_id)
@@ -181,7 +181,7 @@ class Lab:
             await self.check_votes(experiment.id, ensemble)
 
     async def answers(self, experiment_id, candidate, split):
-        results = self.aggregator._stores.results
+        results = self.aggregator._experiment_store
         return await asyncio.to_thread(results.answers, experiment_id, candidate, split)
 
     async def check_votes(self, experiment_id, ensemble):
@@ -189,7 +189,7 @@ class Lab:
             await self.answers(experiment_id, expert, Split.HELDOUT) for expert in ensemble.experts
         ]
         size = (ensemble.population, ensemble.ensemble_size)
-        stored = self.aggregator._stores.results.votes
+        stored = self.aggregator._experiment_store.votes
         votes = await asyncio.to_thread(partial(stored, experiment_id, *size))
         assert [vote.row for vote in votes] == list(range(7))
         for vote, *given in zip(votes, *sheets, strict=True):

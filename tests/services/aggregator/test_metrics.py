@@ -46,7 +46,7 @@ async def test_an_experiment_is_counted_from_its_creation_to_its_end(
         await worker.claim_next()
         assert value(lab, "modnorm_open_jobs", state="leased", split="selection") == 1
         assert value(lab, "modnorm_experiments", state="SELECTING") == 1
-        lab.aggregator._stores.jobs.release_all()
+        lab.aggregator._job_store.release_all()
         async with lab.working(worker):
             await lab.finish(created.id)
         experts = len(worker.reports) - 7

@@ -80,7 +80,7 @@ def test_rows_stay_when_a_later_version_migrates(world, tmp_path, monkeypatch):
         world.database.check_schema()
     world.database.migrate()
     world.database.check_schema()
-    assert [one.id for one, _ in world.stores.experiments.page(10)] == [created]
+    assert [one.id for one, _ in world.experiments.page(10)] == [created]
     with world.database.read() as session:
         remarks = session.connection().exec_driver_sql("SELECT remark FROM experiments")
         assert remarks.scalars().all() == ["none"]

@@ -15,7 +15,6 @@ from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.admission import Admission
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
-from modnorm.services.aggregator.experiments.result_store import ResultStore
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.leases import (
     Claim,
@@ -26,7 +25,6 @@ from modnorm.services.aggregator.jobs.leases import (
     lease,
 )
 from modnorm.services.aggregator.jobs.reporting import Report
-from modnorm.services.aggregator.server import Stores
 from modnorm.services.aggregator.storage.codec import unpack_coefficients
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import (
@@ -155,7 +153,7 @@ class World:
     now: float = 1_000.0
     reuse: bool = False
     """Whether specs reuse evaluations; tests of other things evaluate each experiment anew."""
-    stores: Stores = field(init=False)
+    experiments: ExperimentStore = field(init=False)
     jobs: SingleCalls = field(init=False)
 
     def __post_init__(self) -> None:
@@ -168,9 +166,7 @@ class World:
             clock=clock,
             lease_clock=lambda _session: self.now,
         )
-        self.stores = Stores(
-            ExperimentStore(self.database, clock=clock), self.jobs, ResultStore(self.database)
-        )
+        self.experiments = ExperimentStore(self.database, clock=clock)
 
     def spec(self, **changes: object) -> ExperimentSpec:
         population = {"size": 4, "ensemble_sizes": [1, 3], **changes}
@@ -207,12 +203,12 @@ class World:
     def create(self, request_id: str = "request", **changes: object) -> str:
         """Store a pending experiment."""
         admission = self.admission(self.spec(**changes))
-        return self.stores.experiments.create(request_id, admission).experiment.id
+        return self.experiments.create(request_id, admission).experiment.id
 
     def select(self, request_id: str = "request", **changes: object) -> str:
         """Store an experiment whose selection jobs are pending."""
         experiment_id = self.create(request_id, **changes)
-        experiments = self.stores.experiments
+        experiments = self.experiments
         experiments.leave_pending(experiment_id, 4)
         size = experiments.get(experiment_id).experiment
         count = ExperimentSpec.model_validate_json(size.spec_json).population.size
@@ -242,7 +238,7 @@ class World:
 
     def job_of(self, experiment_id: str, index: int) -> Job:
         """Return the selection job of a candidate."""
-        found = self.stores.results.candidates(experiment_id)
+        found = self.experiments.candidates(experiment_id)
         return next(each.selection for each in found if each.candidate.index == index)
 
     def report_of(self, claim: Claim, answers: Sequence[Answer] | None = None) -> Report:

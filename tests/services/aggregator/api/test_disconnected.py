@@ -36,7 +36,7 @@ async def test_what_a_disconnected_worker_stored_is_followed_up(
     async with start_lab() as lab:
         created = await lab.create(spec())
         await lab.reach(created.id, SELECTING)
-        worker, jobs = lab.worker(), lab.aggregator._stores.jobs
+        worker, jobs = lab.worker(), lab.aggregator._job_store
         tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs)
         request: Message
         if method == "ClaimJob":

@@ -60,7 +60,7 @@ class Worker:
 
 def restarted(world):
     """Return the job store of a new aggregator."""
-    return type(world)(world.database, world.now).stores.jobs
+    return type(world)(world.database, world.now).jobs
 
 
 class Crew:
@@ -68,7 +68,7 @@ class Crew:
 
     def __init__(self, world, experiment_id, random, failing):
         self.world, self.id, self.random, self.failing = world, experiment_id, random, failing
-        self.jobs = world.stores.jobs
+        self.jobs = world.jobs
         self.busy: list[Worker] = []
 
     def run(self) -> None:
@@ -116,12 +116,12 @@ class Crew:
 def outcomes(world, experiment_id):
     return [
         (one.population, one.ensemble_size, one.experts, one.metric, one.correct)
-        for one in world.stores.experiments.get(experiment_id).ensembles
+        for one in world.experiments.get(experiment_id).ensembles
     ]
 
 
 def votes(world, experiment_id, one):
-    return world.stores.results.votes(experiment_id, one.population, one.ensemble_size)
+    return world.experiments.votes(experiment_id, one.population, one.ensemble_size)
 
 
 def counts(vote):
@@ -139,27 +139,24 @@ def test_any_interleaving_gives_the_result_without_early_stop(world, seed):
     Crew(world, short, random, failing).run()
     assert outcomes(world, short) == outcomes(world, full) != []
     left_out = 0
-    for one in world.stores.experiments.get(short).ensembles:
+    for one in world.experiments.get(short).ensembles:
         pairs = zip(votes(world, short, one), votes(world, full, one), strict=True)
         for vote, other in pairs:
             assert (vote.answer, vote.correct) == (other.answer, other.correct)
             assert vote.skipped or counts(vote) == counts(other)
             assert other.skipped == 0
             left_out += vote.skipped
-    records = world.stores.results.candidates(short)
-    whole = {each.candidate.index: each for each in world.stores.results.candidates(full)}
+    records = world.experiments.candidates(short)
+    whole = {each.candidate.index: each for each in world.experiments.candidates(full)}
     few = [each for each in records if each.selection.reward_upper is not None]
-    assert world.stores.experiments.get(short).experiment.candidates_stopped == len(few) > 0
+    assert world.experiments.get(short).experiment.candidates_stopped == len(few) > 0
     assert left_out > 0
     for each in few:
         plain = whole[each.candidate.index].selection.metric
         assert each.selection.metric is None
         if plain is not None:
             assert each.selection.reward_lower <= plain <= each.selection.reward_upper
-    firsts = {
-        -1,
-        *(json.loads(one.experts)[0] for one in world.stores.experiments.get(short).ensembles),
-    }
+    firsts = {-1, *(json.loads(one.experts)[0] for one in world.experiments.get(short).ensembles)}
     for each in records:
         if each.candidate.index in firsts:
             expected = whole[each.candidate.index].heldout.metric
@@ -173,22 +170,22 @@ def scored_to_the_bar(world, **changes):
     for job_id in pending[:4]:  # the base and three candidates
         report = world.report_of(world.claim(job_id))
         right = [replace(answer, reward=1.0) for answer in report.answers]
-        world.stores.jobs.report(replace(report, answers=right))
+        world.jobs.report(replace(report, answers=right))
     return created, world.claim(pending[4])
 
 
 def test_claims_and_heartbeats_carry_the_threshold_and_reports_are_checked(world):
     created, claim = scored_to_the_bar(world)
     assert claim.threshold == Threshold(1.0, 1)
-    assert world.stores.jobs._early_stop.cached_threshold(created, 3) == Threshold(1.0, 1)
-    assert world.stores.jobs._early_stop.cached_threshold(created, -1) is None
-    world.stores.jobs.report(stopped(world.report_of(claim)))
-    record = world.stores.results.candidates(created)[4]
+    assert world.jobs._early_stop.cached_threshold(created, 3) == Threshold(1.0, 1)
+    assert world.jobs._early_stop.cached_threshold(created, -1) is None
+    world.jobs.report(stopped(world.report_of(claim)))
+    record = world.experiments.candidates(created)[4]
     assert record.selection.state is JobState.DONE
     assert record.selection.metric is None
     assert (record.selection.reward_lower, record.selection.reward_upper) == (0.0, 1.0)
     assert record.candidate.coefficients is not None
-    events, _ = world.stores.results.events(created, 0, 100)
+    events, _ = world.experiments.events(created, 0, 100)
     assert events[-1].message == "candidate 3, selection: stopped early, 1.0000 at most"
 
 
@@ -198,8 +195,8 @@ def test_a_candidate_that_can_still_be_an_expert_is_not_stopped(world):
     assert [claim.threshold for claim in claims] == [None] * 3
     for claim in claims:
         with error_at("stopped", "and be an expert"):
-            world.stores.jobs.report(stopped(world.report_of(claim), 0))
-    assert world.stores.experiments.get(created).experiment.candidates_stopped == 0
+            world.jobs.report(stopped(world.report_of(claim), 0))
+    assert world.experiments.get(created).experiment.candidates_stopped == 0
 
 
 @pytest.mark.parametrize("rows", [(0, 0), (1, 0), (0, 6)])
@@ -208,27 +205,27 @@ def test_the_rows_of_a_stopped_candidate_are_some_of_all_in_order(world, rows):
     report = world.report_of(claim)
     answers = [replace(report.answers[0], row=row) for row in rows]
     with error_at("answers.row"):
-        world.stores.jobs.report(replace(report, answers=answers, stopped=True))
+        world.jobs.report(replace(report, answers=answers, stopped=True))
 
 
 def test_full_statistics_skip_nothing(world):
     created, claim = scored_to_the_bar(world, statistics="full")
     assert claim.threshold is None
-    assert world.stores.jobs._early_stop.cached_threshold(created, 3) is None
+    assert world.jobs._early_stop.cached_threshold(created, 3) is None
     with pytest.raises(InvalidInputError):
-        world.stores.jobs.report(stopped(world.report_of(claim)))
-    world.stores.jobs.report(world.report_of(claim))
+        world.jobs.report(stopped(world.report_of(claim)))
+    world.jobs.report(world.report_of(claim))
     while pending := world.pending(created):
         claim = world.claim(pending[0])
         assert not claim.skipped
-        world.stores.jobs.report(world.report_of(claim))
+        world.jobs.report(world.report_of(claim))
     assert world.state(created) == "SUCCEEDED"
 
 
 def test_open_rows_are_required_and_settled_rows_are_optional(world):
     created = world.select(size=4, ensemble_sizes=[1, 3])
     while world.state(created) == "SELECTING":
-        world.stores.jobs.report(world.report_of(world.claim_next(created)))
+        world.jobs.report(world.report_of(world.claim_next(created)))
     last, told = None, []
     while pending := world.pending(created):
         last = world.claim(pending[0])
@@ -236,10 +233,10 @@ def test_open_rows_are_required_and_settled_rows_are_optional(world):
         report = world.report_of(last)
         opened = [answer for answer in report.answers if answer.row not in last.skipped]
         with pytest.raises(InvalidInputError, match="must cover the rows"):
-            world.stores.jobs.report(replace(report, answers=opened[1:]))
-        world.stores.jobs.report(report)
+            world.jobs.report(replace(report, answers=opened[1:]))
+        world.jobs.report(report)
     assert any(told)
-    assert all(vote.skipped == 0 for vote in world.stores.results.votes(created, 4, 3))
+    assert all(vote.skipped == 0 for vote in world.experiments.votes(created, 4, 3))
 
 
 def test_equal_scores_are_read_in_candidate_order(world):
@@ -254,21 +251,21 @@ def test_equal_scores_are_read_in_candidate_order(world):
 def test_stopped_candidates_are_reused_with_the_scores_that_exclude_them(world):
     random = Random(11)
     again = world.select("again", **SIZES)
-    jobs = world.stores.jobs
+    jobs = world.jobs
     crew = Crew(world, again, random, set())
     while world.state(again) == "SELECTING" or len(jobs.pending(again)) > 3:
         pending = jobs.pending(again)
         crew.take(pending[0])
         while crew.busy:
             crew.go_on(crew.busy[0])
-    world.stores.experiments.fail(again, "the disk is full")
-    ended = world.stores.experiments.get(again).experiment
+    world.experiments.fail(again, "the disk is full")
+    ended = world.experiments.get(again).experiment
     third = world.select("third", **SIZES, reuse=True)
-    taken = world.stores.experiments.get(third).experiment
+    taken = world.experiments.get(third).experiment
     assert taken.state == "VOTING"
     assert taken.candidates_stopped == ended.candidates_stopped > 0
-    old = {one.candidate.index: one for one in world.stores.results.candidates(again)}
-    for one in world.stores.results.candidates(third):
+    old = {one.candidate.index: one for one in world.experiments.candidates(again)}
+    for one in world.experiments.candidates(third):
         before = old[one.candidate.index].selection
         assert one.selection.reward_upper == before.reward_upper
         assert one.selection.metric == before.metric
@@ -286,7 +283,7 @@ def shortened(world, *, until):
         crew.take(crew.jobs.pending(created)[-1])
         while crew.busy:
             crew.go_on(crew.busy[0])
-    assert world.stores.experiments.get(created).experiment.candidates_stopped > 1
+    assert world.experiments.get(created).experiment.candidates_stopped > 1
     return created
 
 
@@ -302,9 +299,9 @@ def test_skipped_rows_are_answered_if_the_experts_differ(world):
         crew.take(crew.jobs.pending(first)[-1])  # the base comes last
         while crew.busy:
             crew.go_on(crew.busy[0])
-    short = [one for one in world.stores.results.candidates(first) if one.heldout]
+    short = [one for one in world.experiments.candidates(first) if one.heldout]
     assert any(one.heldout.state == "done" and one.heldout.metric is None for one in short)
-    world.stores.experiments.fail(first, "the disk is full")
+    world.experiments.fail(first, "the disk is full")
     again = world.select("again", **SIZES, failures=failures, reuse=True)
     Crew(world, again, Random(0), set()).run()
     assert outcomes(world, again) == outcomes(world, full)

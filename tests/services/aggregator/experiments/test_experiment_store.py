@@ -23,9 +23,9 @@ def test_a_request_id_belongs_to_one_spec(world):
     with error_at("request_id", kind=ConflictError):
         world.create("a", seed=2)
     with pytest.raises(ConflictError):
-        world.stores.experiments.find("a", world.spec(seed=2).digest)
-    assert world.stores.experiments.find("a", world.spec(seed=1).digest) is not None
-    assert world.stores.experiments.find("b", world.spec().digest) is None
+        world.experiments.find("a", world.spec(seed=2).digest)
+    assert world.experiments.find("a", world.spec(seed=1).digest) is not None
+    assert world.experiments.find("b", world.spec().digest) is None
 
 
 def test_concurrent_creations_store_one_experiment(world):
@@ -41,14 +41,14 @@ def test_concurrent_creations_store_one_experiment(world):
     for thread in threads:
         thread.join()
     assert found == [experiment_id_of("a")] * 6
-    assert len(world.stores.experiments.page(10)) == 1
-    events, _ = world.stores.results.events(found[0], 0, 10)
+    assert len(world.experiments.page(10)) == 1
+    events, _ = world.experiments.events(found[0], 0, 10)
     assert [event.message for event in events] == ["created"]
 
 
 def test_an_experiment_without_a_profile_is_calibrated_first(world):
     admission = world.admission(world.spec(method="modular_norm"))
-    experiments = world.stores.experiments
+    experiments = world.experiments
     created = experiments.create("a", admission).experiment.id
     experiments.leave_pending(created, 4)
     experiments.leave_pending(created, 4)
@@ -62,19 +62,19 @@ def test_an_experiment_without_a_profile_is_calibrated_first(world):
     experiments.profiled(created, StoredText("q" * 64, "{}"))
     record = experiments.get(created)
     assert (record.experiment.state, record.experiment.profile_digest) == ("SAMPLING", "p" * 64)
-    assert world.stores.results.artifact("p" * 64, ArtifactKind.PROFILE) == profile.text
+    assert world.experiments.artifact("p" * 64, ArtifactKind.PROFILE) == profile.text
     assert not experiments.calibrated(created, 3, 4)
     with pytest.raises(NotFoundError):
-        world.stores.results.artifact("p" * 64, ArtifactKind.ROWS)
+        world.experiments.artifact("p" * 64, ArtifactKind.ROWS)
 
 
 def test_sampling_twice_stores_candidates_once(world):
     created = world.select("a")
     before = world.pending(created)
-    assert not world.stores.experiments.sampled(created, (), None, ())
+    assert not world.experiments.sampled(created, (), None, ())
     assert world.pending(created) == before
     assert len(before) == 5
-    candidates = world.stores.results.candidates(created)
+    candidates = world.experiments.candidates(created)
     assert [one.candidate.index for one in candidates] == [-1, 0, 1, 2, 3]
 
 
@@ -82,20 +82,20 @@ def test_sampling_twice_stores_candidates_once(world):
 def test_a_cancelled_experiment_stays_cancelled(world, selecting):
     created = world.select() if selecting else world.create()
     world.now = 2000.0
-    cancelled = world.stores.experiments.cancel(created).experiment
+    cancelled = world.experiments.cancel(created).experiment
     assert (cancelled.state, cancelled.end_time, cancelled.error) == ("CANCELLED", 2000.0, "")
     world.now = 3000.0
-    world.stores.experiments.fail(created, "too late")
-    world.stores.experiments.wait_for(created, "too late")
-    world.stores.experiments.leave_pending(created, 4)
-    again = world.stores.experiments.cancel(created).experiment
+    world.experiments.fail(created, "too late")
+    world.experiments.wait_for(created, "too late")
+    world.experiments.leave_pending(created, 4)
+    again = world.experiments.cancel(created).experiment
     assert again == cancelled
     assert world.pending(created) == []
-    assert world.stores.experiments.driven() == ()
+    assert world.experiments.driven() == ()
 
 
 def test_the_awaited_service_is_reported_until_the_next_step(world):
-    store = world.stores.experiments
+    store = world.experiments
 
     def waits_for():
         return store.get(created).experiment.waits_for
@@ -113,31 +113,31 @@ def test_the_awaited_service_is_reported_until_the_next_step(world):
 
 def test_a_failed_experiment_states_its_reason_and_stays_failed(world):
     created = world.select()
-    world.stores.experiments.fail(created, "no reason")
-    world.stores.experiments.cancel(created)
-    record = world.stores.experiments.get(created)
+    world.experiments.fail(created, "no reason")
+    world.experiments.cancel(created)
+    record = world.experiments.get(created)
     assert (record.experiment.state, record.experiment.error) == ("FAILED", "no reason")
 
 
 def test_events_are_numbered_and_end_with_the_experiment(world):
     created = world.select()
-    events, ended = world.stores.results.events(created, 0, 100)
+    events, ended = world.experiments.events(created, 0, 100)
     assert [event.cursor for event in events] == [1, 2, 3]
     assert [event.state for event in events] == ["PENDING", "SAMPLING", "SELECTING"]
     assert not ended
-    world.stores.experiments.cancel(created)
-    events, ended = world.stores.results.events(created, 3, 100)
+    world.experiments.cancel(created)
+    events, ended = world.experiments.events(created, 3, 100)
     assert [(event.cursor, event.state) for event in events] == [(4, ExperimentState.CANCELLED)]
     assert ended
-    assert world.stores.results.events(created, 4, 100) == ([], True)
-    assert not world.stores.results.events(created, 0, 2)[1]
+    assert world.experiments.events(created, 4, 100) == ([], True)
+    assert not world.experiments.events(created, 0, 2)[1]
 
 
 @pytest.mark.parametrize("cursor", [-1, 4])
 def test_an_unknown_cursor_is_refused(world, cursor):
     created = world.select()
     with error_at("cursor"):
-        world.stores.results.events(created, cursor, 10)
+        world.experiments.events(created, cursor, 10)
 
 
 def test_experiments_with_swapped_rows_do_not_deadlock(world):
@@ -147,14 +147,14 @@ def test_experiments_with_swapped_rows_do_not_deadlock(world):
 
     def create(index):
         start.wait()
-        return world.stores.experiments.create(str(index), (admission, crossed)[index % 2])
+        return world.experiments.create(str(index), (admission, crossed)[index % 2])
 
     with ThreadPoolExecutor(6) as threads:
         assert len(list(threads.map(create, range(6)))) == 6
 
 
 def test_tenants_have_request_ids_of_their_own_and_see_their_own(world):
-    experiments = world.stores.experiments
+    experiments = world.experiments
     admission = world.admission(world.spec())
     theirs = [experiments.create("a", admission, name).experiment.id for name in ("x", "y")]
     ours = experiments.create("a", admission).experiment

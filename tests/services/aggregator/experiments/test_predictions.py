@@ -46,7 +46,7 @@ def ask(world, run_id):
             rows=[json.dumps({"question": f"Say {row}."}) for row in range(rows)],
             ask_all=ask_all,
         )
-        experiments = world.stores.experiments
+        experiments = world.experiments
         record = experiments.create(request, experiments.admit_questions(asked))
         created = record.experiment.id
         return SimpleNamespace(experiment_id=created, pending=world.pending(created))
@@ -76,7 +76,7 @@ def contents(world: World) -> dict[str, list[str]]:
 
 def expected(world, run_id, *, ask_all=False, size=3):
     """What the experts of an ensemble answer, one after another."""
-    ensembles = world.stores.experiments.get(run_id).ensembles
+    ensembles = world.experiments.get(run_id).ensembles
     (experts,) = (json.loads(one.experts) for one in ensembles if one.ensemble_size == size)
     votes = RankedVotes(experts, ROWS, ask_all=ask_all)
     found: list[Prediction] = []
@@ -156,7 +156,7 @@ def test_a_failed_expert_fails_it_and_says_why(world, run_id, ask):
     change = ask()
     claim = world.claim(change.pending[1])
     world.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "not finite", "mend it")
-    failed = world.stores.experiments.get(change.experiment_id).experiment
+    failed = world.experiments.get(change.experiment_id).experiment
     assert failed.state == "FAILED"
     assert failed.error == (
         f"expert {claim.job.candidate} could not answer the questions: not finite"
@@ -175,14 +175,14 @@ def test_what_cannot_be_asked_is_refused(world, run_id, ask):
         ask(of=live)
     wrong = Questions(of=run_id, rows=['{"target": 1}'])
     with error_at("questions", "row 0, column 'question'"):
-        world.stores.experiments.admit_questions(wrong)
+        world.experiments.admit_questions(wrong)
     ask()
     with pytest.raises(ConflictError):
         ask(rows=ROWS - 1)
 
 
 def test_a_run_that_is_removed_meanwhile_is_not_asked(world, run_id):
-    experiments = world.stores.experiments
+    experiments = world.experiments
     asked = Questions(of=run_id, rows=['{"question": "Say 0."}'])
     admission = experiments.admit_questions(asked)
     with world.database.write() as session:

@@ -25,19 +25,19 @@ def world(world):
 
 def some_done(world, experiment_id, count):
     for job_id in world.pending(experiment_id)[:count]:
-        world.stores.jobs.report(world.report_of(world.claim(job_id)))
+        world.jobs.report(world.report_of(world.claim(job_id)))
 
 
 def failed_after(world, count, request_id="first", **changes):
     """Store an experiment that fails after a number of finished jobs."""
     created = world.select(request_id, **changes)
     some_done(world, created, count)
-    world.stores.experiments.fail(created, "the disk is full")
+    world.experiments.fail(created, "the disk is full")
     return created
 
 
 def records(world, experiment_id):
-    return world.stores.results.candidates(experiment_id)
+    return world.experiments.candidates(experiment_id)
 
 
 def outcome(job):
@@ -46,18 +46,18 @@ def outcome(job):
 
 
 def last_event(world, experiment_id):
-    events, _ = world.stores.results.events(experiment_id, 0, 1000)
+    events, _ = world.experiments.events(experiment_id, 0, 1000)
     return events[-1]
 
 
 def answers(world, experiment_id, record):
     job = record.selection
-    return world.stores.results.answers(experiment_id, job.candidate, job.split)
+    return world.experiments.answers(experiment_id, job.candidate, job.split)
 
 
 def test_finished_results_are_reused_and_the_rest_is_pending(world):
     first = failed_after(world, 3)
-    before = world.stores.experiments.get(first), records(world, first)
+    before = world.experiments.get(first), records(world, first)
     world.now += 5
     second = world.select("second")
     states = [record.selection.state for record in records(world, second)]
@@ -66,10 +66,10 @@ def test_finished_results_are_reused_and_the_rest_is_pending(world):
         assert outcome(new.selection) == outcome(old.selection)
         assert new.candidate.coefficients == old.candidate.coefficients
         assert answers(world, second, new) == answers(world, first, old)
-    progress = world.stores.experiments.get(second).progress
+    progress = world.experiments.get(second).progress
     assert (progress.jobs_done, progress.jobs_total) == (3, 5)
     assert "3 results are reused" in last_event(world, second).message
-    assert (world.stores.experiments.get(first), records(world, first)) == before
+    assert (world.experiments.get(first), records(world, first)) == before
 
 
 def test_the_results_equal_those_of_an_undisturbed_experiment(world):
@@ -79,7 +79,7 @@ def test_the_results_equal_those_of_an_undisturbed_experiment(world):
     undisturbed = world.select("third", reuse=False)
     assert pending(world, undisturbed) == 5
     world.work(undisturbed)
-    found = [world.stores.experiments.get(one) for one in (resumed, undisturbed)]
+    found = [world.experiments.get(one) for one in (resumed, undisturbed)]
     assert [one.experiment.state for one in found] == ["SUCCEEDED"] * 2
     figures = [
         [(one.population, one.ensemble_size, one.experts, one.metric) for one in each.ensembles]
@@ -93,7 +93,7 @@ def test_failed_steps_are_retried(world):
     some_done(world, created, 3)
     job_id = world.pending(created)[0]
     token = world.claim(job_id).job.token
-    world.stores.jobs.fail(job_id, token, FailureKind.CANDIDATE, "nan")
+    world.jobs.fail(job_id, token, FailureKind.CANDIDATE, "nan")
     assert world.state(created) == "FAILED"
     second = world.select("second", failures={"max_attempts": 2})
     world.work(second)
@@ -111,7 +111,7 @@ def test_an_experiment_may_end_when_it_begins(world, monkeypatch):
         world.work(created)
     assert world.state(created) == "FAILED"
     second = world.select("second")
-    record = world.stores.experiments.get(second)
+    record = world.experiments.get(second)
     assert record.experiment.state == "SUCCEEDED"
     assert len(record.ensembles) == 2
 
@@ -200,19 +200,19 @@ def test_running_experiments_are_reused_too_and_failed_candidates_never(world):
     first = world.select("first", failures={"max_failed_candidates": 1})
     some_done(world, first, 2)
     claim = world.claim_next(first)
-    world.stores.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "nan")
+    world.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "nan")
     assert world.state(first) == "SELECTING"
     assert pending(world, world.select("second")) == 3
 
 
 def test_another_tenant_sees_nothing(world, monkeypatch):
     failed_after(world, 3)
-    create = world.stores.experiments.create
+    create = world.experiments.create
     monkeypatch.setattr(
-        world.stores.experiments, "create", lambda *given: create(*given, tenant="others")
+        world.experiments, "create", lambda *given: create(*given, tenant="others")
     )
     second = world.select("second")
-    assert world.stores.experiments.get(second).experiment.tenant == "others"
+    assert world.experiments.get(second).experiment.tenant == "others"
     assert pending(world, second) == 5
 
 
@@ -244,10 +244,7 @@ def test_another_database_reads_the_shared_evaluations(world, tmp_path):
             assert outcome(one.selection) == outcome(same.selection)
             assert one.candidate.coefficients == same.candidate.coefficients
             assert answers(other, grown, one) == answers(world, alone, same)
-        pairs = [
-            each.stores.experiments.get(i).ensembles
-            for each, i in ((other, grown), (world, alone))
-        ]
+        pairs = [each.experiments.get(i).ensembles for each, i in ((other, grown), (world, alone))]
         figures = [[(one.experts, one.metric) for one in ensembles] for ensembles in pairs]
         assert figures[0] == figures[1]
 

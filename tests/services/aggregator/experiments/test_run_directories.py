@@ -36,10 +36,10 @@ def finished(world):
 
 
 def test_a_directory_holds_what_the_database_does(world, directories, finished):
-    run, record = load_run(directories.of(finished)), world.stores.experiments.get(finished)
+    run, record = load_run(directories.of(finished)), world.experiments.get(finished)
     assert run.spec == record.experiment.spec
     assert run.provenance["scorer"] == record.experiment.scorer
-    jobs = world.stores.results.candidates(finished)
+    jobs = world.experiments.candidates(finished)
     assert [each.selection_reward for each in run.candidates] == [
         each.selection.metric for each in jobs[1:]
     ]
@@ -48,14 +48,14 @@ def test_a_directory_holds_what_the_database_does(world, directories, finished):
     assert [(each.metric, each.correct) for each in run.ensembles] == [
         (each.metric, each.correct) for each in record.ensembles
     ]
-    stored = world.stores.results.answers(finished, -1, Split.HELDOUT)
+    stored = world.experiments.answers(finished, -1, Split.HELDOUT)
     answers = list(run.answers(-1, "heldout"))
     assert [each.completion for each in answers] == [each.completion for each in stored]
     splits = [(each.candidate, each.split) for each in run.answers()]
     assert splits == sorted(splits, key=lambda each: (each[0], each[1] != "selection"))
     for vote in run.votes():
         size = (vote.population, vote.ensemble_size)
-        counted = world.stores.results.votes(finished, *size)[vote.row]
+        counted = world.experiments.votes(finished, *size)[vote.row]
         assert (vote.answer, vote.support) == (counted.answer, counted.support)
     timings = read_timings(run.path)
     assert timings["experiment"] == finished
@@ -85,8 +85,8 @@ def test_a_killed_aggregator_leaves_nothing_that_is_served(
     ("end", "told"),
     [
         (lambda world, one: None, "selecting .*watch"),
-        (lambda world, one: world.stores.experiments.cancel(one), "cancelled .*again"),
-        (lambda world, one: world.stores.experiments.fail(one, "no disk"), "failed: no disk"),
+        (lambda world, one: world.experiments.cancel(one), "cancelled .*again"),
+        (lambda world, one: world.experiments.fail(one, "no disk"), "failed: no disk"),
     ],
 )
 def test_an_experiment_without_results_has_no_directory(world, directories, end, told):

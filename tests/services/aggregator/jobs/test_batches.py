@@ -34,10 +34,10 @@ def test_a_report_that_the_database_refuses_fails_alone(world):
     created, reports = claimed(world, 5)
     answers = (dataclasses.replace(reports[2].answers[0], tokens=2**63), *reports[2].answers[1:])
     reports[2] = dataclasses.replace(reports[2], answers=answers)
-    outcomes = world.stores.jobs.report_all(reports)
+    outcomes = world.jobs.report_all(reports)
     assert [isinstance(one, Exception) for one in outcomes] == [index == 2 for index in range(6)]
     assert not isinstance(outcomes[2], ModnormError | None)
-    assert world.stores.experiments.get(created).progress.jobs_done == 5
+    assert world.experiments.get(created).progress.jobs_done == 5
 
 
 def test_a_defect_within_a_batch_stores_nothing_of_its_report(world, monkeypatch):
@@ -51,10 +51,10 @@ def test_a_defect_within_a_batch_stores_nothing_of_its_report(world, monkeypatch
         return change
 
     monkeypatch.setattr(Reporting, "_keep", keep_most)
-    outcomes = world.stores.jobs.report_all(reports)
+    outcomes = world.jobs.report_all(reports)
     assert [isinstance(one, ArithmeticError) for one in outcomes] == [i == 3 for i in range(6)]
-    assert world.stores.experiments.get(created).progress.jobs_done == 5
-    assert world.stores.jobs.report(reports[0]).job is None
+    assert world.experiments.get(created).progress.jobs_done == 5
+    assert world.jobs.report(reports[0]).job is None
 
 
 def test_a_job_that_was_never_leased_takes_no_report(world):
@@ -62,8 +62,8 @@ def test_a_job_that_was_never_leased_takes_no_report(world):
     other = world.select("other", size=3, ensemble_sizes=[1])
     job_id = world.pending(other)[0]
     with pytest.raises(StaleLeaseError):
-        world.stores.jobs.report(dataclasses.replace(report, job_id=job_id, token=0))
-    assert world.stores.experiments.get(other).progress.jobs_done == 0
+        world.jobs.report(dataclasses.replace(report, job_id=job_id, token=0))
+    assert world.experiments.get(other).progress.jobs_done == 0
 
 
 def test_only_the_last_report_of_a_batch_ends_its_experiment(world):
@@ -71,7 +71,7 @@ def test_only_the_last_report_of_a_batch_ends_its_experiment(world):
     batches = []
     while pending := world.pending(created):
         claims = [world.claim(one) for one in pending]
-        batches.append(world.stores.jobs.report_all([world.report_of(one) for one in claims]))
+        batches.append(world.jobs.report_all([world.report_of(one) for one in claims]))
     assert world.state(created) == "SUCCEEDED"
     ended = [[change.ended for change in changes] for changes in batches]
     assert len(ended) == 2
@@ -92,10 +92,10 @@ def test_the_end_of_a_phase_does_not_affect_other_experiments(world, plain):
         claims = [one.claim(job_id) for job_id in order]
         reports = [one.report_of(claim) for claim in claims]
         for batch in batches(reports):
-            one.stores.jobs.report_all(batch)
+            one.jobs.report_all(batch)
         assert [one.state(created) for created in ids] == ["VOTING", "SELECTING"]
-        progress = [one.stores.experiments.get(created).progress for created in ids]
-        events = [one.stores.results.events(created, 0, 100)[0] for created in ids]
+        progress = [one.experiments.get(created).progress for created in ids]
+        events = [one.experiments.events(created, 0, 100)[0] for created in ids]
         told = [[(event.cursor, event.message) for event in each] for each in events]
         return [str(each) for each in progress], told
 
@@ -109,11 +109,11 @@ def test_the_same_job_twice_in_a_batch(world):
     job_id = world.pending(created)[0]
     report = world.report_of(world.claim(job_id))
     bad = dataclasses.replace(report, answers=report.answers[1:])
-    outcomes = world.stores.jobs.report_all([bad, report, report])
+    outcomes = world.jobs.report_all([bad, report, report])
     assert isinstance(outcomes[0], InvalidInputError)
     assert outcomes[1].job is not None
     assert outcomes[2].job is None
-    assert world.stores.experiments.get(created).progress.jobs_done == 1
+    assert world.experiments.get(created).progress.jobs_done == 1
 
 
 def test_claims_at_once_are_claims_one_after_the_other(world, plain):
@@ -128,7 +128,7 @@ def test_claims_at_once_are_claims_one_after_the_other(world, plain):
             ClaimRequest("4", unfit=ids[:1]),
             *[ClaimRequest("5", "n" * 64)] * 4,
         ]
-        claims = [claim for batch in batches(asked) for claim in one.stores.jobs.claim_all(batch)]
+        claims = [claim for batch in batches(asked) for claim in one.jobs.claim_all(batch)]
         assert len({claim.job.id for claim in claims if claim}) == 6
         return [
             claim and (ids.index(claim.experiment.id), claim.candidate.index, claim.job.worker)
@@ -143,7 +143,7 @@ def test_claims_at_once_are_claims_one_after_the_other(world, plain):
 def test_a_claim_that_the_database_refuses_fails_alone(world):
     world.select(size=2, ensemble_sizes=[1])
     asked = [ClaimRequest("1"), ClaimRequest("\ud800"), ClaimRequest("2")]
-    outcomes = world.stores.jobs.claim_all(asked)
+    outcomes = world.jobs.claim_all(asked)
     assert isinstance(outcomes[1], Exception)
     assert [outcomes[place].job.worker for place in (0, 2)] == ["1", "2"]
     assert outcomes[0].job.id != outcomes[2].job.id
@@ -156,7 +156,7 @@ async def test_a_store_that_breaks_down_fails_its_batch_and_not_the_next(world):
     def store(batch):
         if (error := next(outcomes)) is not None:
             raise error
-        return world.stores.jobs.report_all(batch)
+        return world.jobs.report_all(batch)
 
     batches = Batches(store)
     with pytest.raises(UnavailableError, match="disk is full"):

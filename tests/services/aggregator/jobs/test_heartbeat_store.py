@@ -17,25 +17,25 @@ def test_heartbeats_extend_the_lease(world):
     world.now += 59
     assert world.beat(claim) == LeaseState()
     world.now += 59
-    assert world.stores.jobs.expired() == ()
+    assert world.jobs.expired() == ()
     world.now += 2
-    assert world.stores.jobs.expired() == (claim.job.id,)
+    assert world.jobs.expired() == (claim.job.id,)
     assert world.beat(claim) == LeaseState()
-    assert world.stores.jobs.expired() == ()
-    assert world.stores.jobs.reap(claim.job.id) is None
+    assert world.jobs.expired() == ()
+    assert world.jobs.reap(claim.job.id) is None
 
 
 def test_a_lease_expires_although_the_clock_was_set_back(world):
     created = world.select()
     claim = world.claim_next(created)
     world.now -= 3_600
-    assert world.stores.jobs.expired() == (claim.job.id,)
-    assert world.stores.jobs.reap(claim.job.id) is None
-    assert world.stores.jobs.expired() == ()
+    assert world.jobs.expired() == (claim.job.id,)
+    assert world.jobs.reap(claim.job.id) is None
+    assert world.jobs.expired() == ()
     assert world.beat(claim) == LeaseState()
     world.now += 61
-    assert world.stores.jobs.expired() == (claim.job.id,)
-    assert world.stores.jobs.reap(claim.job.id).pending
+    assert world.jobs.expired() == (claim.job.id,)
+    assert world.jobs.reap(claim.job.id).pending
 
 
 def test_an_expired_lease_costs_a_waiting_job_no_attempt(world):
@@ -47,7 +47,7 @@ def test_an_expired_lease_costs_a_waiting_job_no_attempt(world):
         if not waits:
             world.beat(claim)
         world.now += 61
-        assert world.stores.jobs.reap(job.id).pending == waits
+        assert world.jobs.reap(job.id).pending == waits
         assert world.job_of(created, 0).attempts == (0 if waits else 1)
 
 
@@ -55,20 +55,20 @@ def test_leases_of_one_call_are_judged_separately(world):
     created = world.select(size=6)
     held = [world.claim(job_id) for job_id in world.pending(created)]
     gone = world.claim_next(world.select("gone", name="gone"))
-    world.stores.experiments.cancel(gone.experiment.id)
+    world.experiments.cancel(gone.experiment.id)
     lost, done, *held = held
-    world.stores.jobs.fail(lost.job.id, 1, FailureKind.RELEASED, "told to")
+    world.jobs.fail(lost.job.id, 1, FailureKind.RELEASED, "told to")
     world.claim(lost.job.id, "another")
-    world.stores.jobs.report(world.report_of(done))
+    world.jobs.report(world.report_of(done))
     world.now += 59
     beats = [Heartbeat(one.job.id, 1, 3, waits=True) for one in (lost, *held, gone, done)]
-    states = world.stores.jobs.heartbeat([*beats, Heartbeat("nobody's", 1, 0)])
+    states = world.jobs.heartbeat([*beats, Heartbeat("nobody's", 1, 0)])
     assert [bool(one.lost) for one in states] == [True, *[False] * (len(held) + 1), True, True]
     assert [one.cancel for one in states] == [False] * (len(held) + 1) + [True, False, False]
     world.now += 2
-    assert world.stores.jobs.expired() == (lost.job.id,)
+    assert world.jobs.expired() == (lost.job.id,)
     world.now += 59
-    assert set(world.stores.jobs.expired()) == {lost.job.id, *(one.job.id for one in held)}
+    assert set(world.jobs.expired()) == {lost.job.id, *(one.job.id for one in held)}
 
 
 def test_a_locked_job_delays_no_other_lease_and_is_not_lost(world):
@@ -78,7 +78,7 @@ def test_a_locked_job_delays_no_other_lease_and_is_not_lost(world):
 
     def beat():
         beats = [Heartbeat(one.job.id, 1, 3) for one in (first, second)]
-        told.extend(world.stores.jobs.heartbeat(beats))
+        told.extend(world.jobs.heartbeat(beats))
 
     def beat_meanwhile(self, reports):
         answers = reporting(self, reports)
@@ -92,6 +92,6 @@ def test_a_locked_job_delays_no_other_lease_and_is_not_lost(world):
     threads: list[threading.Thread] = []
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(Reporting, "store", beat_meanwhile)
-        world.stores.jobs.report(world.report_of(first))
+        world.jobs.report(world.report_of(first))
     threads[0].join()
     assert not told[1].lost

@@ -19,7 +19,7 @@ INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
 
 
 def progress(world, experiment_id):
-    return world.stores.experiments.get(experiment_id).progress
+    return world.experiments.get(experiment_id).progress
 
 
 def test_a_job_is_claimed_once(world):
@@ -28,7 +28,7 @@ def test_a_job_is_claimed_once(world):
 
     def claim():
         start.wait()
-        claims.append(world.stores.jobs.claim("w"))
+        claims.append(world.jobs.claim("w"))
 
     threads = [threading.Thread(target=claim) for _ in range(6)]
     for thread in threads:
@@ -37,7 +37,7 @@ def test_a_job_is_claimed_once(world):
         thread.join()
     assert sorted(one.candidate.index for one in claims if one) == [-1, 0, 1, 2, 3]
     assert progress(world, created).jobs_running == 5
-    assert world.stores.jobs.claim("w") is None
+    assert world.jobs.claim("w") is None
 
 
 def test_expired_leases_cost_attempts_until_the_candidate_fails(world):
@@ -45,19 +45,19 @@ def test_expired_leases_cost_attempts_until_the_candidate_fails(world):
     job = world.job_of(created, 0)
     first = world.claim(job.id)
     world.now += 61
-    assert world.stores.jobs.reap(job.id).pending
+    assert world.jobs.reap(job.id).pending
     assert world.beat(first).lost
     second = world.claim(job.id)
     assert second.job.token == 2
     with pytest.raises(StaleLeaseError):
-        world.stores.jobs.report(world.report_of(first))
+        world.jobs.report(world.report_of(first))
     world.now += 61
-    assert world.stores.jobs.reap(job.id).pending is False
+    assert world.jobs.reap(job.id).pending is False
     job = world.job_of(created, 0)
     assert (job.state, job.attempts) == (JobState.FAILED, 2)
     assert "silent" in job.error
     with pytest.raises(StaleLeaseError):
-        world.stores.jobs.report(world.report_of(second))
+        world.jobs.report(world.report_of(second))
     assert world.state(created) == "SELECTING"
 
 
@@ -65,8 +65,8 @@ def test_a_late_report_is_accepted_until_another_claim(world):
     created = world.select()
     claim = world.claim_next(created)
     world.now += 61
-    world.stores.jobs.reap(claim.job.id)
-    world.stores.jobs.report(world.report_of(claim))
+    world.jobs.reap(claim.job.id)
+    world.jobs.report(world.report_of(claim))
     assert progress(world, created).jobs_done == 1
     assert claim.job.id not in world.pending(created)
 
@@ -74,11 +74,11 @@ def test_a_late_report_is_accepted_until_another_claim(world):
 def test_a_repeated_report_changes_nothing(world):
     created = world.select()
     claim = world.claim_next(created)
-    world.stores.jobs.report(world.report_of(claim))
-    before = world.stores.experiments.get(created)
-    change = world.stores.jobs.report(world.report_of(claim))
+    world.jobs.report(world.report_of(claim))
+    before = world.experiments.get(created)
+    change = world.jobs.report(world.report_of(claim))
     assert change.pending is False
-    assert world.stores.experiments.get(created) == before
+    assert world.experiments.get(created) == before
     assert before.progress.jobs_done == 1
 
 
@@ -87,11 +87,11 @@ def test_a_released_job_costs_no_attempt(world):
     job_id = world.pending(created)[0]
     for _ in range(5):
         token = world.claim(job_id).job.token
-        change = world.stores.jobs.fail(job_id, token, FailureKind.RELEASED, "stopping")
+        change = world.jobs.fail(job_id, token, FailureKind.RELEASED, "stopping")
         assert change.pending
     assert world.job_of(created, -1).attempts == 0
     world.claim(job_id)
-    world.stores.jobs.release_all()
+    world.jobs.release_all()
     assert job_id in world.pending(created)
 
 
@@ -99,32 +99,32 @@ def test_a_repeated_failure_is_counted_once(world):
     created = world.select()
     claim = world.claim_next(created)
     for _ in range(2):
-        world.stores.jobs.fail(claim.job.id, claim.job.token, INFRASTRUCTURE, "lost GPU")
+        world.jobs.fail(claim.job.id, claim.job.token, INFRASTRUCTURE, "lost GPU")
     job = world.job_of(created, -1)
     assert (job.state, job.attempts, job.error) == (JobState.PENDING, 1, "lost GPU")
     with pytest.raises(StaleLeaseError):
-        world.stores.jobs.fail(claim.job.id, claim.job.token - 1, INFRASTRUCTURE, "old")
+        world.jobs.fail(claim.job.id, claim.job.token - 1, INFRASTRUCTURE, "old")
     with pytest.raises(NotFoundError):
-        world.stores.jobs.fail("unknown", 1, INFRASTRUCTURE, "old")
+        world.jobs.fail("unknown", 1, INFRASTRUCTURE, "old")
 
 
 def test_failed_candidates_are_excluded_up_to_the_budget(world):
     created = world.select(ensemble_sizes=[1, 2], failures={"max_failed_candidates": 1})
     job = world.job_of(created, 2)
-    world.stores.jobs.fail(job.id, world.claim(job.id).job.token, FailureKind.CANDIDATE, "nan")
+    world.jobs.fail(job.id, world.claim(job.id).job.token, FailureKind.CANDIDATE, "nan")
     world.work(created)
-    record = world.stores.experiments.get(created)
+    record = world.experiments.get(created)
     assert record.experiment.state == "SUCCEEDED"
     assert all("2" not in ensemble.experts for ensemble in record.ensembles)
-    events, _ = world.stores.results.events(created, 0, 100)
+    events, _ = world.experiments.events(created, 0, 100)
     assert any("candidate 2" in event.message and "nan" in event.message for event in events)
 
 
 def test_past_the_budget_the_experiment_fails(world):
     created = world.select()
     job = world.job_of(created, 2)
-    world.stores.jobs.fail(job.id, world.claim(job.id).job.token, FailureKind.CANDIDATE, "nan")
-    record = world.stores.experiments.get(created)
+    world.jobs.fail(job.id, world.claim(job.id).job.token, FailureKind.CANDIDATE, "nan")
+    record = world.experiments.get(created)
     assert record.experiment.state == "FAILED"
     assert "candidate 2" in record.experiment.error
     assert world.pending(created) == []
@@ -135,9 +135,9 @@ def test_too_few_scored_candidates_fail_the_experiment(world):
     for index in (0, 1):
         job = world.job_of(created, index)
         token = world.claim(job.id).job.token
-        world.stores.jobs.fail(job.id, token, FailureKind.CANDIDATE, "nan")
+        world.jobs.fail(job.id, token, FailureKind.CANDIDATE, "nan")
     world.work(created)
-    record = world.stores.experiments.get(created)
+    record = world.experiments.get(created)
     assert record.experiment.state == "FAILED"
     assert "K = 3" in record.experiment.error
 
@@ -147,25 +147,25 @@ def test_failures_that_end_the_experiment(world, index, kind):
     created = world.select(failures={"max_failed_candidates": 4})
     other = world.claim(world.job_of(created, 3).id)
     job = world.job_of(created, index)
-    world.stores.jobs.fail(job.id, world.claim(job.id).job.token, kind, "bad model")
-    record = world.stores.experiments.get(created)
+    world.jobs.fail(job.id, world.claim(job.id).job.token, kind, "bad model")
+    record = world.experiments.get(created)
     assert record.experiment.state == "FAILED"
     assert "bad model" in record.experiment.error
     assert world.beat(other).cancel
     with pytest.raises(StaleLeaseError):
-        world.stores.jobs.report(world.report_of(other))
-    world.stores.jobs.fail(other.job.id, other.job.token, FailureKind.RELEASED, "told to")
-    assert world.stores.experiments.get(created) == record
+        world.jobs.report(world.report_of(other))
+    world.jobs.fail(other.job.id, other.job.token, FailureKind.RELEASED, "told to")
+    assert world.experiments.get(created) == record
 
 
 def test_a_failed_expert_fails_the_experiment(world):
     created = world.select(failures={"max_failed_candidates": 4})
     for job_id in world.pending(created):
-        world.stores.jobs.report(world.report_of(world.claim(job_id)))
+        world.jobs.report(world.report_of(world.claim(job_id)))
     assert world.state(created) == "VOTING"
     claim = world.claim(world.pending(created)[-1])
-    world.stores.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "nan")
-    assert "expert" in world.stores.experiments.get(created).experiment.error
+    world.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "nan")
+    assert "expert" in world.experiments.get(created).experiment.error
 
 
 def bad_reports(report):
@@ -199,42 +199,42 @@ def test_reports_that_do_not_fit_are_refused_and_nothing_is_stored(world):
     created = world.select()
     claim = world.claim(world.job_of(created, 1).id)
     good = world.report_of(claim)
-    before = world.stores.experiments.get(created)
+    before = world.experiments.get(created)
     for name, report in bad_reports(good):
         with pytest.raises(InvalidInputError) as caught:
-            world.stores.jobs.report(report)
+            world.jobs.report(report)
         assert caught.value.field, name
-    assert world.stores.experiments.get(created) == before
-    world.stores.jobs.report(good)
+    assert world.experiments.get(created) == before
+    world.jobs.report(good)
     assert progress(world, created).jobs_done == 1
 
 
 def test_heldout_answers_come_from_the_stored_coefficients(world):
     created = world.select()
     for job_id in world.pending(created):
-        world.stores.jobs.report(world.report_of(world.claim(job_id)))
+        world.jobs.report(world.report_of(world.claim(job_id)))
     claim = world.claim(world.pending(created)[-1])
     good = world.report_of(claim)
     assert good.descriptor.coefficients == (0.5, float(claim.candidate.index))
     other = dataclasses.replace(good, descriptor=good.descriptor.resolved((0.5, 9.0)))
     with error_at("descriptor.coefficients"):
-        world.stores.jobs.report(other)
-    world.stores.jobs.report(good)
+        world.jobs.report(other)
+    world.jobs.report(good)
 
 
 def test_the_last_report_of_a_phase_begins_the_next(world):
     created = world.select(size=6, prefixes=[3, 6], ensemble_sizes=[1, 3])
     pending = world.pending(created)
     for job_id in pending[:-1]:
-        assert world.stores.jobs.report(world.report_of(world.claim(job_id))).pending is False
-    change = world.stores.jobs.report(world.report_of(world.claim(pending[-1])))
+        assert world.jobs.report(world.report_of(world.claim(job_id))).pending is False
+    change = world.jobs.report(world.report_of(world.claim(pending[-1])))
     assert change.pending
     opened = world.pending(created)
     assert world.state(created) == "VOTING"
 
     world.work(created)
-    record = world.stores.experiments.get(created)
-    candidates = world.stores.results.candidates(created)
+    record = world.experiments.get(created)
+    candidates = world.experiments.candidates(created)
     rewards = [one.selection.metric for one in candidates[1:]]
     expected = select_experts(rewards, (3, 6), (1, 3))
     assert {(one.population, one.ensemble_size): one.experts for one in record.ensembles} == {
@@ -249,7 +249,7 @@ def test_the_last_report_of_a_phase_begins_the_next(world):
 
 def check_votes(world, experiment_id, ensemble, selection):
     experts = selection[ensemble.population, ensemble.ensemble_size]
-    results = world.stores.results
+    results = world.experiments
     sheets = [results.answers(experiment_id, one, Split.HELDOUT) for one in experts]
     votes = results.votes(experiment_id, ensemble.population, ensemble.ensemble_size)
     assert [vote.row for vote in votes] == list(range(9))
@@ -273,7 +273,7 @@ def test_concurrent_last_reports_advance_the_experiment_once(world):
 
     def send(report):
         start.wait()
-        changes.append(world.stores.jobs.report(report))
+        changes.append(world.jobs.report(report))
 
     threads = [threading.Thread(target=send, args=(report,)) for report in reports]
     for thread in threads:
@@ -283,7 +283,7 @@ def test_concurrent_last_reports_advance_the_experiment_once(world):
     assert len(changes) == len(reports)
     assert len([change for change in changes if change.pending]) == 1
     assert world.state(created) == "VOTING"
-    events, _ = world.stores.results.events(created, 0, 100)
+    events, _ = world.experiments.events(created, 0, 100)
     assert [event.cursor for event in events] == list(range(1, len(events) + 1))
     assert [event.state for event in events].count("VOTING") == 1
 
@@ -302,7 +302,7 @@ def test_progress_counts_and_ranks(world):
     created = world.select()
     for index in range(4):
         job = world.job_of(created, index)
-        world.stores.jobs.report(world.report_of(world.claim(job.id)))
+        world.jobs.report(world.report_of(world.claim(job.id)))
         now = progress(world, created)
         rewards = sorted(
             (world.job_of(created, one).metric for one in range(index + 1)), reverse=True
@@ -326,7 +326,7 @@ def test_an_experiment_that_fails_in_the_vote_keeps_no_votes(world, monkeypatch)
     monkeypatch.setattr(phases, "count_votes", count_once)
     created = world.select()
     world.work(created)
-    record = world.stores.experiments.get(created)
+    record = world.experiments.get(created)
     assert record.experiment.state == "FAILED"
     assert "cannot be voted on" in record.experiment.error
     assert counted
@@ -365,11 +365,11 @@ def test_concurrent_claims_lease_a_job_once(world):
         start.wait(HANG_SECONDS)
         granted = []
         for _ in range(2):
-            claims = [world.stores.jobs.claim(worker) for _ in ids]
+            claims = [world.jobs.claim(worker) for _ in ids]
             leased = [one for one in claims if one is not None]
             granted += leased
             for one in leased[:5]:
-                world.stores.jobs.fail(one.job.id, one.job.token, FailureKind.RELEASED, "resting")
+                world.jobs.fail(one.job.id, one.job.token, FailureKind.RELEASED, "resting")
         return worker, granted
 
     with ThreadPoolExecutor(4) as threads:

@@ -89,7 +89,7 @@ class Leases(RuleBasedStateMachine):
         job = self.jobs()[claim.job.id]
         taken = self.is_current(claim) and job.state in {*OPEN_JOBS, JobState.DONE}
         try:
-            self.world.stores.jobs.report(self.world.report_of(claim))
+            self.world.jobs.report(self.world.report_of(claim))
         except StaleLeaseError:
             assert not taken
         else:
@@ -103,7 +103,7 @@ class Leases(RuleBasedStateMachine):
         claim = self.claims[-1 - pick % len(self.claims)]
         current = self.is_current(claim)
         try:
-            self.world.stores.jobs.fail(claim.job.id, claim.job.token, kind, "reason")
+            self.world.jobs.fail(claim.job.id, claim.job.token, kind, "reason")
         except StaleLeaseError:
             assert not current
         else:
@@ -112,25 +112,25 @@ class Leases(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 30, 61]))
     def wait(self, seconds):
         self.world.now += seconds
-        for job_id in self.world.stores.jobs.expired():
-            self.world.stores.jobs.reap(job_id)
+        for job_id in self.world.jobs.expired():
+            self.world.jobs.reap(job_id)
 
     @rule(chance=st.integers(0, 4))
     def restart(self, chance):
         if chance == 0:
-            self.world.stores.jobs.release_all()
+            self.world.jobs.release_all()
 
     @rule(chance=st.integers(0, 9))
     def cancel(self, chance):
         if chance == 0:
-            self.world.stores.experiments.cancel(self.id)
+            self.world.experiments.cancel(self.id)
             assert self.world.state(self.id) in TERMINAL
 
     @invariant()
     def the_stored_state_is_sound(self):
         """Read each table once: the reads take most of the time."""
         jobs, sheets = self.jobs(), self.sheets()
-        record = self.world.stores.experiments.get(self.id)
+        record = self.world.experiments.get(self.id)
         self.check_that_what_is_done_stays_as_it_was(jobs, sheets)
         self.check_that_attempts_are_counted_and_bounded(jobs)
         self.check_that_the_end_absorbs(jobs, record)
@@ -158,7 +158,7 @@ class Leases(RuleBasedStateMachine):
         assert (record.experiment.state in TERMINAL) == (not states & OPEN_JOBS)
 
     def check_that_every_result_is_counted_once(self, sheets):
-        events, _ = self.world.stores.results.events(self.id, 0, 1000)
+        events, _ = self.world.experiments.events(self.id, 0, 1000)
         assert [event.cursor for event in events] == list(range(1, len(events) + 1))
         scored = [event for event in events if event.message.split(": ")[-1][:2] in {"0.", "1."}]
         assert len(scored) == len(sheets)
@@ -185,8 +185,8 @@ class Leases(RuleBasedStateMachine):
     def teardown(self):
         """Working workers finish any experiment."""
         self.world.now += 61
-        for job_id in self.world.stores.jobs.expired():
-            self.world.stores.jobs.reap(job_id)
+        for job_id in self.world.jobs.expired():
+            self.world.jobs.reap(job_id)
         self.world.work(self.id)
         assert self.world.state(self.id) in TERMINAL
 

@@ -15,11 +15,11 @@ WAITS = f"an evaluator released its jobs: {LACKS}"
 
 def release(world, claim, reason=LACKS, *, unfit=True):
     kind = FailureKind.RELEASED
-    return world.stores.jobs.fail(claim.job.id, claim.job.token, kind, reason, unfit=unfit)
+    return world.jobs.fail(claim.job.id, claim.job.token, kind, reason, unfit=unfit)
 
 
 def waits_for(world, experiment):
-    return world.stores.experiments.get(experiment).experiment.waits_for
+    return world.experiments.get(experiment).experiment.waits_for
 
 
 @pytest.fixture
@@ -33,20 +33,17 @@ def selecting(world):
 def test_an_experiment_waits_once_no_evaluator_does_its_jobs(world, selecting):
     change = release(world, world.claim_next(selecting))
     assert waits_for(world, selecting) == WAITS
-    assert (
-        change.experiment.last_cursor
-        == world.stores.experiments.get(selecting).experiment.last_cursor
-    )
+    assert change.experiment.last_cursor == world.experiments.get(selecting).experiment.last_cursor
     assert world.job_of(selecting, -1).attempts == 0
 
 
 def test_the_same_reason_is_recorded_once(world, selecting):
     release(world, world.claim_next(selecting))
-    cursor = world.stores.experiments.get(selecting).experiment.last_cursor
+    cursor = world.experiments.get(selecting).experiment.last_cursor
     for _ in range(3):
         world.now += UNFIT_SECONDS
         release(world, world.claim_next(selecting))
-    assert world.stores.experiments.get(selecting).experiment.last_cursor == cursor
+    assert world.experiments.get(selecting).experiment.last_cursor == cursor
     release(world, world.claim_next(selecting), "the sandbox is down")
     assert "the sandbox is down" in waits_for(world, selecting)
 
@@ -61,12 +58,12 @@ def test_the_first_answers_of_a_fit_evaluator_end_the_wait(world, selecting):
     release(world, world.claim_next(selecting))
     claim = world.claim_next(selecting)
     world.beat(claim, 0)
-    assert world.stores.jobs.end_waits() == ()
+    assert world.jobs.end_waits() == ()
     assert waits_for(world, selecting) == WAITS
     world.beat(claim, 1)
-    assert [change.experiment_id for change in world.stores.jobs.end_waits()] == [selecting]
+    assert [change.experiment_id for change in world.jobs.end_waits()] == [selecting]
     assert waits_for(world, selecting) == ""
-    assert world.stores.jobs.end_waits() == ()
+    assert world.jobs.end_waits() == ()
 
 
 def test_an_experiment_that_another_evaluator_works_on_does_not_wait(world, selecting):

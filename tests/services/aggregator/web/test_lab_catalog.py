@@ -37,7 +37,7 @@ def finished(world):
 def test_a_finished_experiment_has_its_results(world, catalog, finished):
     run = catalog.run(finished)
     assert (run.state, run.finished, run.live, run.progress) == ("finished", True, False, None)
-    document, record = run.results.document, world.stores.experiments.get(finished)
+    document, record = run.results.document, world.experiments.get(finished)
     assert [each["metric"] for each in document["ensembles"]] == [
         each.metric for each in record.ensembles
     ]
@@ -72,7 +72,7 @@ def test_a_live_experiment_shows_its_progress_and_workers(world, catalog):
 
 def test_a_failed_experiment_tells_why(world, catalog):
     experiment = world.create()
-    world.stores.experiments.fail(experiment, "no such model", "name another")
+    world.experiments.fail(experiment, "no such model", "name another")
     run = catalog.run(experiment)
     assert (run.state, run.live) == ("failed", False)
     assert run.error == "no such model (name another)"
@@ -113,7 +113,7 @@ def test_the_list_has_pages(world, catalog):
 
 def test_a_tenant_sees_its_own_experiments_only(world, catalog, finished):
     admission = world.admission(world.spec())
-    theirs = world.stores.experiments.create("theirs", admission, "them").experiment.id
+    theirs = world.experiments.create("theirs", admission, "them").experiment.id
     set_caller(Caller("t", "them", frozenset({Role.READ})))
     assert [run.name for run in catalog.runs(1).runs] == [theirs]
     with pytest.raises(NotFoundError) as hidden:

@@ -50,7 +50,7 @@ def test_it_serves_the_experiments_on_loopback(serve, world):
 
 
 def test_it_serves_an_experiment_that_only_votes(serve, world):
-    run, experiments = world.select(), world.stores.experiments
+    run, experiments = world.select(), world.experiments
     world.work(run)
     rows = [json.dumps({"question": f"Say {row}."}) for row in range(9)]
     asked = experiments.admit_questions(Questions(of=run, rows=rows))
