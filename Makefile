@@ -163,8 +163,8 @@ $(RELEASE)/.setup: scripts/release-requirements.txt
 	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
-release-check: setup $(RELEASE)/.setup  ## Build sdist, wheel and SBOM into dist/, install the wheel and run a small demo
-	$(BIN)/python -m scripts.release_check --tools $(RELEASE) --torch '$(TORCH)'
+release-check: $(RELEASE)/.setup  ## Build sdist, wheel and SBOM into dist/, install the wheel and run the demo
+	scripts/release-check $(RELEASE) $(TORCH)
 
 # One core sets up, checks and runs test-main; the other one starts with vLLM and its tests.
 check:  ## Everything that CI runs

@@ -13,7 +13,6 @@ from modnorm.services.common.settings import (
     SandboxSettings,
     SupervisorSettings,
 )
-from scripts.release_check import project_version
 from tests.deploy.kubernetes_manifests import (
     BELOW,
     CONTAINERS,
@@ -28,6 +27,7 @@ from tests.deploy.kubernetes_manifests import (
     pod,
 )
 from tests.deploy.serve_command import parsed
+from tests.deploy.test_release import project_version
 
 SETTINGS = {
     f"MODNORM_{name}".upper()

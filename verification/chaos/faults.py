@@ -172,19 +172,14 @@ def _cut_link(context: FaultContext) -> str | None:
 
 
 def _cut_host(context: FaultContext) -> str | None:
-    """Cut off one evaluator's host, by its network namespace or its links."""
-    lab, seconds = context.lab, context.source.uniform(1.0, 2 * LEASE_SECONDS)
-    if lab.far is not None:
-        lab.far.cut()
-        time.sleep(seconds)
-        lab.far.join()
-        return f"cut the namespace of far for {seconds:.1f} s"
-    names = [name for name in lab.proxy.links if name.startswith("far-")]
+    """Stall all links of one evaluator, as if its host were cut off."""
+    proxy, seconds = context.lab.proxy, context.source.uniform(1.0, 2 * LEASE_SECONDS)
+    names = [name for name in proxy.links if name.startswith("far-")]
     for name in names:
-        lab.proxy.turn(name, Mode.STALL)
+        proxy.turn(name, Mode.STALL)
     time.sleep(seconds)
     for name in names:
-        lab.proxy.turn(name, Mode.PASS)
+        proxy.turn(name, Mode.PASS)
     return f"cut the links of far for {seconds:.1f} s"
 
 

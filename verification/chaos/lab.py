@@ -1,7 +1,6 @@
 """The lab of chaos tests: real processes, Postgres and Redis, connected through proxies.
 
-Ended processes are restarted. As root, one evaluator has a network namespace, and the lab's files
-are on a small disk.
+Ended processes are restarted. As root, the lab's files are on a small disk.
 """
 
 import errno
@@ -14,12 +13,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-from tenacity import retry, stop_after_attempt, wait_fixed
 
 from modnorm.services.common.healthcheck import check
 from modnorm.services.common.settings import inherited_environment
@@ -33,66 +30,20 @@ BALLAST = "ballast"
 _CHUNK = 256 * 1024
 
 
-@dataclass(frozen=True)
-class Namespace:
-    """A network namespace joined to this one by a pair of virtual Ethernet devices."""
-
-    path: str
-    here: str
-    device: str
-
-    def cut(self) -> None:
-        """Drop every packet silently in both directions."""
-        _ip("link", "set", self.device, "down")
-
-    def join(self) -> None:
-        """Pass packets again."""
-        _ip("link", "set", self.device, "up")
-
-
-@contextmanager
-def namespace() -> Iterator[Namespace | None]:
-    """Create a network namespace; yield None without the permission."""
-    name, block = f"mn{os.getpid()}", os.getpid() % 16_000
-    ours, theirs = f"{name}a", f"{name}b"
-    # The block for network benchmarks (RFC 2544), which no real network uses.
-    prefix = f"198.{18 + block // 8192}.{block // 32 % 256}."
-    here, there = (f"{prefix}{block % 32 * 8 + last}" for last in (1, 2))
-    try:
-        # Processes that make the first namespace at once disturb each other's mount.
-        retry(stop=stop_after_attempt(3), wait=wait_fixed(0.2), reraise=True)(_ip)(
-            "netns", "add", name
-        )
-    except (OSError, subprocess.CalledProcessError):
-        yield None
-        return
-    try:
-        _ip("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", name)
-        _ip("addr", "add", f"{here}/30", "dev", ours)
-        _ip("link", "set", ours, "up")
-        _ip("-n", name, "addr", "add", f"{there}/30", "dev", theirs)
-        _ip("-n", name, "link", "set", theirs, "up")
-        _ip("-n", name, "link", "set", "lo", "up")
-        yield Namespace(f"/run/netns/{name}", here, ours)
-    finally:
-        with suppress(subprocess.CalledProcessError):
-            _ip("link", "del", ours)
-        _ip("netns", "del", name)
-
-
 @contextmanager
 def small_disk(folder: Path, mebibytes: int) -> Iterator[bool]:
     """Mount a small file system on a directory; yield False without the permission."""
     folder.mkdir(parents=True, exist_ok=True)
+    mount = ("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m,mode=755", "tmpfs", str(folder))
     try:
-        _run(("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m,mode=755", "tmpfs", str(folder)))
+        subprocess.run(mount, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         yield False
         return
     try:
         yield True
     finally:
-        _run(("umount", "--lazy", str(folder)))
+        subprocess.run(("umount", "--lazy", str(folder)), check=True, capture_output=True)
 
 
 def fill(folder: Path) -> None:
@@ -112,14 +63,6 @@ def empty(folder: Path) -> None:
     (folder / BALLAST).unlink(missing_ok=True)
 
 
-def _ip(*arguments: str) -> None:
-    _run(("ip", *arguments))
-
-
-def _run(command: Sequence[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True)
-
-
 RESTART_SECONDS = 0.5
 """Pause before a restart, as in a restart policy."""
 _LOOK_SECONDS = 0.1
@@ -136,8 +79,6 @@ class Service:
     environment: Mapping[str, str]
     clock: Path | None = None
     """File with the offset of its time of day."""
-    namespace: str = ""
-    """Network namespace; empty for the default one."""
     process: Process | None = None
     starts: int = 0
 
@@ -157,7 +98,6 @@ class Service:
                 environment=self.environment,
                 log=str(logs / f"{self.name}.log"),
                 clock=str(self.clock or ""),
-                namespace=self.namespace,
             )
         )
 
@@ -226,8 +166,6 @@ class RestartPolicy:
 LEASE_SECONDS = 3.0
 REAP_SECONDS = 0.5
 DISK_MEBIBYTES = 128
-_MODULES = {"supervised": "modnorm.services.evaluator.supervisor"}
-"""The modules of processes whose name is not that of their service."""
 SMALL_WAL = {"min_wal_size": "2MB", "max_wal_size": "8MB"}
 """Settings of Postgres with which a full disk has an effect within a schedule."""
 _PACE: dict[str, str] = {
@@ -244,38 +182,47 @@ _PACE: dict[str, str] = {
 """Short timeouts, so that a schedule takes seconds; one thread per process."""
 
 
-@dataclass
 class Lab:
-    """All parts of a lab."""
+    """All parts of a lab, not yet started."""
 
-    server: str
-    """HOST:PORT of the aggregator, for clients."""
-    database: Database
-    broker: Broker
-    proxy: Proxy
-    services: dict[str, Service]
-    workers: tuple[str, ...]
-    far: Namespace | None
-    """The namespace of the evaluator `far`; None without the permission."""
-    disk: bool
-    """Whether the lab's files are on a small disk."""
-    state: Path
-    """Folder of the lab's files."""
-    clock: Path
-    """File with the offset of the aggregator's time of day."""
-    addresses: dict[str, str]
-    errors: list[str] = field(default_factory=list)
-    """Errors that are not visible later."""
+    def __init__(self, folder: Path, proxy: Proxy, workers: Sequence[str], *, disk: bool) -> None:
+        self.state = folder / "state"
+        """Folder of the lab's files."""
+        self.disk = disk
+        """Whether it is a small disk."""
+        self.clock = folder / "clock"
+        """File with the offset of the aggregator's time of day."""
+        self.errors: list[str] = []
+        """Errors that are not visible later."""
+        self.proxy = proxy
+        self.workers = tuple(workers)
+        self._folder = folder
+        state = self.state
+        self.database = Database(owned(state / "postgres"), folder / "postgres.log", SMALL_WAL)
+        self.database.create("--wal-segsize=1")
+        self.broker = Broker(owned(state / "redis"), folder / "redis.log")
+        self._addresses = {
+            name: f"127.0.0.1:{free_port()}" for name in ("calibrator", "sampler", "aggregator")
+        }
+        services = [
+            self._service("calibrator", {}),
+            self._service("sampler", {}),
+            self._aggregator(),
+            *map(self._worker, workers),
+        ]
+        self.services = {service.name: service for service in services}
+        self.move_clock(0.0)
+        self.forget()
 
     @property
-    def cache(self) -> Path:
-        """Folder of profiles and scale maps."""
-        return self.state / "cache"
+    def server(self) -> str:
+        """HOST:PORT of the aggregator, for clients."""
+        return self._addresses["aggregator"]
 
     def forget(self) -> None:
         """Delete profiles and scale maps."""
-        shutil.rmtree(self.cache, ignore_errors=True)
-        self.cache.mkdir(mode=0o777)
+        shutil.rmtree(self.state / "cache", ignore_errors=True)
+        (self.state / "cache").mkdir(mode=0o777)
 
     def move_clock(self, seconds: float) -> None:
         """Set the offset of the aggregator's time of day."""
@@ -285,53 +232,62 @@ class Lab:
         """Wait until all services answer."""
         self.database.wait()
         self.broker.wait()
-        for name, address in self.addresses.items():
-            wait_until(partial(_serves, address), f"{name} serves")
+        for name, address in self._addresses.items():
+            wait_until(lambda here=address: check(here) == "SERVING", f"{name} serves")  # type: ignore[misc]
         for name in self.workers:
-            wait_until(partial(_lives, self.services[name]), f"{name} runs")
+            wait_until(partial(getattr, self.services[name], "alive"), f"{name} runs")
 
     def kill(self, name: str) -> None:
         """Kill a service and its child processes."""
         self.services[name].signal(signal.SIGKILL)
 
+    def _service(self, name: str, changes: Mapping[str, str], of: str = "") -> Service:
+        """Return a service; `of` is the module of one whose name is another."""
+        own = {
+            "MODNORM_BIND_ADDRESS": self._addresses.get(name, "127.0.0.1:0"),
+            "MODNORM_CACHE_DIR": str(self.state / "cache"),
+        }
+        module = f"modnorm.services.{of or f'{name}.server'}"
+        return Service(name, module, {**inherited(), **_PACE, **own, **changes})
 
-def _serves(address: str) -> bool:
-    return check(address) == "SERVING"
+    def _aggregator(self) -> Service:
+        """Return the aggregator, whose clock can be moved."""
+        database = self._link("aggregator-database", self.database.target)
+        broker = self._link("aggregator-broker", self.broker.target)
+        changes = {
+            "MODNORM_DATABASE_URL": f"postgresql://{USER}@{database}/postgres",
+            "MODNORM_BROKER_URL": f"redis://{broker}/0",
+        }
+        for name in ("calibrator", "sampler"):
+            target = self._link(f"aggregator-{name}", self._addresses[name])
+            changes[f"MODNORM_{name.upper()}_TARGET"] = target
+        service = self._service("aggregator", changes)
+        service.clock = self.clock
+        return service
 
+    def _worker(self, name: str) -> Service:
+        own = {
+            "MODNORM_AGGREGATOR_TARGET": self._link(f"{name}-aggregator", self.server),
+            "MODNORM_BROKER_URL": f"redis://{self._link(f'{name}-broker', self.broker.target)}/0",
+            "MODNORM_WORKER_NAME": name,
+            "MODNORM_CACHE_DIR": str(self._folder / name),
+        }
+        kind = "supervisor" if name == "supervised" else "server"
+        return self._service(name, own, f"evaluator.{kind}")
 
-def _lives(service: Service) -> bool:
-    return service.alive
+    def _link(self, name: str, target: str) -> str:
+        return self.proxy.add(name, target).address
 
 
 @contextmanager
 def open_lab(forks: ForkServer, folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
     """Run a lab inside the context; if supervised, with an evaluator as on a host with GPUs."""
-    state = folder / "state"
     with ExitStack() as stack:
-        far = stack.enter_context(namespace())
-        disk = stack.enter_context(small_disk(state, DISK_MEBIBYTES))
+        disk = stack.enter_context(small_disk(folder / "state", DISK_MEBIBYTES))
         proxy = stack.enter_context(Proxy())
-        database = Database(owned(state / "postgres"), folder / "postgres.log", SMALL_WAL)
-        database.create("--wal-segsize=1")
-        broker = Broker(owned(state / "redis"), folder / "redis.log")
-        plan = _Plan(folder, database, broker, proxy, far)
-        workers = ("near", *("supervised",) * supervised, "far")
-        services = plan.services(workers)
-        lab = Lab(
-            server=plan.addresses["aggregator"],
-            database=database,
-            broker=broker,
-            proxy=proxy,
-            services={service.name: service for service in services},
-            workers=workers,
-            far=far,
-            disk=disk,
-            state=state,
-            clock=plan.clock,
-            addresses=plan.addresses,
-        )
-        lab.forget()
-        policy = RestartPolicy(forks, folder, services, (database, broker))
+        lab = Lab(folder, proxy, ("near", *("supervised",) * supervised, "far"), disk=disk)
+        servers = (lab.database, lab.broker)
+        policy = RestartPolicy(forks, folder, tuple(lab.services.values()), servers)
         stack.callback(policy.stop)
         policy.start()
         lab.wait()
@@ -348,76 +304,6 @@ def working_folder(asked: Path | None = None) -> Iterator[Path]:
         asked.mkdir(parents=True, exist_ok=True)
         asked.chmod(0o755)  # Postgres runs under another account
         yield asked.resolve()
-
-
-class _Plan:
-    """Addresses, links and environments of the services of a lab."""
-
-    def __init__(
-        self, folder: Path, database: Database, broker: Broker, proxy: Proxy, far: Namespace | None
-    ) -> None:
-        self._folder = folder
-        self._database = database
-        self._broker = broker
-        self._proxy = proxy
-        self._far = far
-        self.clock = folder / "clock"
-        set_offset(self.clock, 0.0)
-        self.addresses = {
-            name: f"127.0.0.1:{free_port()}" for name in ("calibrator", "sampler", "aggregator")
-        }
-
-    def services(self, workers: Sequence[str]) -> list[Service]:
-        """Return all services, not yet started."""
-        return [
-            self._service("calibrator", {}),
-            self._service("sampler", {}),
-            self._aggregator(),
-            *(self._worker(name) for name in workers),
-        ]
-
-    def _service(self, name: str, changes: Mapping[str, str]) -> Service:
-        own = {
-            "MODNORM_BIND_ADDRESS": self.addresses[name],
-            "MODNORM_CACHE_DIR": str(self._folder / "state" / "cache"),
-        }
-        module = _MODULES.get(name, f"modnorm.services.{name}.server")
-        return Service(name, module, {**inherited(), **_PACE, **own, **changes})
-
-    def _aggregator(self) -> Service:
-        """Return the aggregator, whose clock can be moved."""
-        link = self._link
-        database = link("aggregator-database", self._database.target)
-        changes = {
-            "MODNORM_DATABASE_URL": f"postgresql://{USER}@{database}/postgres",
-            "MODNORM_BROKER_URL": f"redis://{link('aggregator-broker', self._broker.target)}/0",
-        }
-        for name in ("calibrator", "sampler"):
-            target = link(f"aggregator-{name}", self.addresses[name])
-            changes[f"MODNORM_{name.upper()}_TARGET"] = target
-        service = self._service("aggregator", changes)
-        service.clock = self.clock
-        return service
-
-    def _worker(self, name: str) -> Service:
-        outside = self._far is not None and name == "far"
-        host = self._far.here if self._far is not None and outside else "127.0.0.1"
-        aggregator = self._link(f"{name}-aggregator", self.addresses["aggregator"], host)
-        broker = self._link(f"{name}-broker", self._broker.target, host)
-        own = {
-            "MODNORM_BIND_ADDRESS": "127.0.0.1:0",
-            "MODNORM_AGGREGATOR_TARGET": aggregator,
-            "MODNORM_BROKER_URL": f"redis://{broker}/0",
-            "MODNORM_WORKER_NAME": name,
-            "MODNORM_CACHE_DIR": str(self._folder / name),
-        }
-        module = _MODULES.get(name, "modnorm.services.evaluator.server")
-        space = self._far.path if self._far is not None and outside else ""
-        environment = {**inherited(), **_PACE, **own}
-        return Service(name, module, environment, namespace=space)
-
-    def _link(self, name: str, target: str, host: str = "127.0.0.1") -> str:
-        return self._proxy.add(name, target, host).address
 
 
 def inherited() -> dict[str, str]:

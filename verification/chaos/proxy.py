@@ -34,10 +34,9 @@ class Mode(StrEnum):
 class Link:
     """One listening address in front of another."""
 
-    def __init__(self, name: str, target: tuple[str, int], host: str) -> None:
-        self.name = name
-        self.host = host
-        self.port = 0
+    def __init__(self, target: tuple[str, int]) -> None:
+        self.address = ""
+        """HOST:PORT to connect to."""
         self._target = target
         self._server: asyncio.Server | None = None
         self._mode = Mode.PASS
@@ -45,15 +44,10 @@ class Link:
         self._flowing.set()
         self._open: set[asyncio.StreamWriter] = set()
 
-    @property
-    def address(self) -> str:
-        """HOST:PORT to connect to."""
-        return f"{self.host}:{self.port}"
-
     async def listen(self) -> None:
         """Start to accept connections."""
-        self._server = await asyncio.start_server(self._serve, self.host, 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
         """Stop listening."""
@@ -145,10 +139,10 @@ class Proxy:
         self._thread.join()
         self._loop.close()
 
-    def add(self, name: str, target: str, host: str = "127.0.0.1") -> Link:
+    def add(self, name: str, target: str) -> Link:
         """Add a link in front of HOST:PORT."""
         behind, _, port = target.rpartition(":")
-        link = Link(name, (behind, int(port)), host)
+        link = Link((behind, int(port)))
         self._run(link.listen())
         self.links[name] = link
         return link

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import cycle
+from itertools import cycle, islice
 from typing import cast
 
 import grpc
@@ -34,6 +34,9 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 WATCH_SECONDS = 0.5
 """Seconds for which an endless response stream is read."""
 CONCURRENCY = 8
+BATCH = 64
+"""Requests that are made at once; some are large."""
+_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0)]
 MANY = 8
 """Factor of the call frequency of rpcs whose requests have fields."""
 DEFECTS = frozenset(
@@ -117,14 +120,7 @@ class _Identity:
 class _Request:
     rpc: Rpc
     identity: _Identity
-    messages: Sequence[bytes]
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    request: _Request
-    code: grpc.StatusCode
-    details: str
+    message: bytes
 
 
 class Identities:
@@ -186,34 +182,36 @@ class Fuzzer:
         began = time.perf_counter()
         with ExitStack() as stack, ThreadPoolExecutor(CONCURRENCY) as threads:
             channels = {
-                home: stack.enter_context(_channel(target))
+                home: stack.enter_context(grpc.insecure_channel(target, options=_OPTIONS))
                 for home, target in self._lab.targets.items()
             }
-            for batch in _batches(self._requests(requests)):
+            drawn = self._requests(requests)
+            while batch := list(islice(drawn, BATCH)):
                 calls = [threads.submit(_call, channels[one.rpc.home], one) for one in batch]
-                for call in calls:
-                    self._judge(call.result())
+                for request, call in zip(batch, calls, strict=True):
+                    self._judge(request, *call.result())
         self._figures.requests = requests
         self._figures.seconds = time.perf_counter() - began
         return self._figures
 
     def _requests(self, count: int) -> Iterator[_Request]:
-        rpcs = [rpc for rpc in self.rpcs for _ in range(MANY if _says_much(rpc) else 1)]
-        for _, rpc in zip(range(count), cycle(rpcs), strict=False):
-            messages = self._maker.make(rpc.path, rpc.method)
-            yield _Request(rpc, self._identities.choose(rpc.path), messages)
+        has_fields = {
+            rpc: bool(rpc.method.input_type.fields) and rpc.path in ALLOWED for rpc in self.rpcs
+        }
+        rpcs = [rpc for rpc in self.rpcs for _ in range(MANY if has_fields[rpc] else 1)]
+        for rpc in islice(cycle(rpcs), count):
+            message = self._maker.make(rpc.path, rpc.method)
+            yield _Request(rpc, self._identities.choose(rpc.path), message)
 
-    def _judge(self, outcome: _Outcome) -> None:
-        request, identity, code = outcome.request, outcome.request.identity, outcome.code
-        path = request.rpc.path
+    def _judge(self, request: _Request, code: grpc.StatusCode, details: str) -> None:
+        identity, path, message = request.identity, request.rpc.path, request.message
         self._figures.codes[identity.kind, code.name] += 1
         self._figures.accepted[path.rpartition("/")[2]] += code is grpc.StatusCode.OK
         wrong = code is not identity.expected if identity.expected else code in DEFECTS
-        if wrong and not (code is grpc.StatusCode.UNAVAILABLE and _HUB in outcome.details):
-            sent = ", ".join(f"{one[:80]!r} ({len(one)} B)" for one in request.messages[:3])
+        if wrong and not (code is grpc.StatusCode.UNAVAILABLE and _HUB in details):
             self._figures.faults.append(
                 f"{path} of {request.rpc.home} with a token that is {identity.kind}: "
-                f"{code.name} {outcome.details[:200]!r}, sent {sent}"
+                f"{code.name} {details[:200]!r}, sent {message[:80]!r} ({len(message)} B)"
             )
 
 
@@ -232,28 +230,8 @@ def fuzz(lab: SecuredLab, requests: int, seed: int) -> FuzzResults:
     return figures
 
 
-def _channel(target: str) -> grpc.Channel:
-    options = [("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0)]
-    return grpc.insecure_channel(target, options=options)
-
-
-def _batches(requests: Iterator[_Request], size: int = 64) -> Iterator[Sequence[_Request]]:
-    """Yield requests in small batches, since some are large."""
-    batch: list[_Request] = []
-    for request in requests:
-        batch.append(request)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    yield batch
-
-
-def _says_much(rpc: Rpc) -> bool:
-    return bool(rpc.method.input_type.fields) and rpc.path in ALLOWED
-
-
-def _call(channel: grpc.Channel, request: _Request) -> _Outcome:
-    """Send raw bytes; return the result of the call."""
+def _call(channel: grpc.Channel, request: _Request) -> tuple[grpc.StatusCode, str]:
+    """Send raw bytes; return status and details of the call."""
     rpc = request.rpc
     endless = rpc.endless and request.identity.expected is None
     seconds = WATCH_SECONDS if endless else HANG_SECONDS
@@ -261,10 +239,10 @@ def _call(channel: grpc.Channel, request: _Request) -> _Outcome:
     try:
         if rpc.method.client_streaming:
             stream = channel.stream_stream(rpc.path, _as_is, _as_is)
-            call = stream(iter(request.messages), timeout=seconds, metadata=metadata)
+            call = stream(iter((request.message,)), timeout=seconds, metadata=metadata)
         else:
             single = channel.unary_stream(rpc.path, _as_is, _as_is)
-            call = single(request.messages[0], timeout=seconds, metadata=metadata)
+            call = single(request.message, timeout=seconds, metadata=metadata)
         for _ in call:
             pass
         code, details = grpc.StatusCode.OK, ""
@@ -273,7 +251,7 @@ def _call(channel: grpc.Channel, request: _Request) -> _Outcome:
         code, details = ended.code(), ended.details() or ""
     if endless and code is grpc.StatusCode.DEADLINE_EXCEEDED:
         code = grpc.StatusCode.OK
-    return _Outcome(request, code, details)
+    return code, details
 
 
 def _as_is(content: bytes) -> bytes:

@@ -53,45 +53,28 @@ class MessageMaker:
     """Generates the bytes of requests from a seed, some from valid requests by path."""
 
     def __init__(
-        self,
-        noise: random.Random,
-        words: Sequence[str],
-        valid: Mapping[str, Sequence[Sequence[bytes]]],
+        self, noise: random.Random, words: Sequence[str], valid: Mapping[str, Sequence[bytes]]
     ) -> None:
         self._noise = noise
         self._words = (*WORDS, *words)
         self._valid = valid
 
-    def make(self, path: str, method: MethodDescriptor) -> Sequence[bytes]:
-        """Return the messages of a request: one, or several for a stream."""
-        if self._noise.random() < OVERSIZED:
-            return [b"\x0a\x80\x80\x80\x40" + bytes(MESSAGE_BYTES)]
+    def make(self, path: str, method: MethodDescriptor) -> bytes:
+        """Return a request: damaged or changed from a valid one, or invented."""
+        noise, kind = self._noise, method.input_type
+        if noise.random() < OVERSIZED:
+            return b"\x0a\x80\x80\x80\x40" + bytes(MESSAGE_BYTES)
         valid = self._valid.get(path)
-        if valid and self._noise.random() < 0.5:
-            return self._changed(method.input_type, self._noise.choice(valid))
-        count = self._noise.choice((0, 1, 1, 2, 3)) if method.client_streaming else 1
-        return [self._message(method.input_type) for _ in range(count)]
-
-    def _changed(self, kind: Descriptor, valid: Sequence[bytes]) -> Sequence[bytes]:
-        """Return a valid request with one damaged message or one changed field."""
-        messages = list(valid)
-        place = self._noise.randrange(len(messages))
-        draw = self._noise.random()
-        if draw < 0.5:
-            message = GetMessageClass(kind).FromString(messages[place])
+        if valid and noise.random() < 0.5:
+            content = noise.choice(valid)
+            if noise.random() < 0.5:
+                return self._damaged(content)
+            message = GetMessageClass(kind).FromString(content)
             self._change(message)
-            messages[place] = message.SerializeToString()
-        elif draw < 0.9 or len(messages) == 1:
-            messages[place] = self._damaged(messages[place])
-        else:
-            self._noise.shuffle(messages)
-            messages = messages[: self._noise.randint(1, len(messages))]
-        return messages
-
-    def _message(self, kind: Descriptor) -> bytes:
-        draw = self._noise.random()
+            return message.SerializeToString()
+        draw = noise.random()
         if draw < 0.2:
-            return self._noise.randbytes(self._noise.randrange(200))
+            return noise.randbytes(noise.randrange(200))
         content = self._filled(kind, MAX_DEPTH).SerializeToString()
         return self._damaged(content) if draw < 0.4 else content
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc
+from google.protobuf.message import Message
 from sqlalchemy import create_engine, text
 
 from modnorm.client.client import Client
@@ -45,7 +46,7 @@ class Stored:
 
     words: Sequence[str]
     """Ids and digests of all of them."""
-    valid: Mapping[str, Sequence[Sequence[bytes]]]
+    valid: Mapping[str, Sequence[bytes]]
     """Valid requests by path."""
 
 
@@ -66,9 +67,10 @@ def store(lab: SecuredLab) -> Stored:
         assert job is not None
         report = report_of(channel, job)
         _answer_until_finished(lab, channel, finished, others=[live.id])
-    valid = defaultdict[str, list[Sequence[bytes]]](list)
-    for path, request in _valid(live.id, finished, job, report):
-        valid[path].append(request)
+    valid = {
+        path: [message.SerializeToString() for message in messages]
+        for path, messages in _valid(live.id, finished, job, report).items()
+    }
     words = (
         *(ended.id, live.id, finished, *jobs),
         *(origin.scale_map_digest, origin.selection_digest),
@@ -149,39 +151,35 @@ def _valid(
     finished: str,
     job: evaluation_pb2.Job,
     report: evaluation_pb2.ReportJobRequest,
-) -> Iterator[tuple[str, Sequence[bytes]]]:
+) -> Mapping[str, Sequence[Message]]:
+    """Return valid requests by path."""
     created = spec_to_proto(small_spec(method={"name": "modular_norm", "radius": 0.3}))
-    experiments, jobs = "/modnorm.v1.ExperimentService/", "/modnorm.v1.JobService/"
-    sampling = "/modnorm.v1.SamplingService/"
-    singles = {
-        f"{experiments}CreateExperiment": experiment_pb2.CreateExperimentRequest(
-            request_id="fuzz", spec=created
-        ),
-        f"{experiments}GetExperiment": experiment_pb2.GetExperimentRequest(id=experiment_id),
-        f"{experiments}ListRunFiles": experiment_pb2.ListRunFilesRequest(
-            experiment_id=experiment_id
-        ),
-        f"{experiments}GetRunFile": experiment_pb2.GetRunFileRequest(
-            experiment_id=experiment_id, name="results.json"
-        ),
-        f"{jobs}ReportJob": report,
-        f"{jobs}ClaimJob": evaluation_pb2.ClaimJobRequest(
-            worker="fuzz", unfit_experiments=[experiment_id]
-        ),
-        f"{jobs}Heartbeat": evaluation_pb2.HeartbeatRequest(
-            leases=[evaluation_pb2.LeaseProgress(lease=job.lease, answers_done=1)] * 2
-        ),
-        f"{jobs}FailJob": evaluation_pb2.FailJobRequest(
-            lease=job.lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="fuzz"
-        ),
-        f"{jobs}FetchRows": evaluation_pb2.FetchRowsRequest(rows_digest=job.rows_digest),
-        f"{jobs}GetScaleMap": evaluation_pb2.GetScaleMapRequest(
-            digest=job.descriptor.scale_map_digest
-        ),
-        f"{sampling}InspectModel": sampling_pb2.InspectModelRequest(model=job.model),
-    }
-    for path, message in singles.items():
-        yield path, (message.SerializeToString(),)
     questions = experiment_pb2.Questions(of=finished, rows=[json.dumps({"question": "How many?"})])
-    asked = experiment_pb2.CreateExperimentRequest(request_id="asked", questions=questions)
-    yield f"{experiments}CreateExperiment", (asked.SerializeToString(),)
+    requests = {
+        "ExperimentService": (
+            experiment_pb2.CreateExperimentRequest(request_id="fuzz", spec=created),
+            experiment_pb2.CreateExperimentRequest(request_id="asked", questions=questions),
+            experiment_pb2.GetExperimentRequest(id=experiment_id),
+            experiment_pb2.ListRunFilesRequest(experiment_id=experiment_id),
+            experiment_pb2.GetRunFileRequest(experiment_id=experiment_id, name="results.json"),
+        ),
+        "JobService": (
+            report,
+            evaluation_pb2.ClaimJobRequest(worker="fuzz", unfit_experiments=[experiment_id]),
+            evaluation_pb2.HeartbeatRequest(
+                leases=[evaluation_pb2.LeaseProgress(lease=job.lease, answers_done=1)] * 2
+            ),
+            evaluation_pb2.FailJobRequest(
+                lease=job.lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="fuzz"
+            ),
+            evaluation_pb2.FetchRowsRequest(rows_digest=job.rows_digest),
+            evaluation_pb2.GetScaleMapRequest(digest=job.descriptor.scale_map_digest),
+        ),
+        "SamplingService": (sampling_pb2.InspectModelRequest(model=job.model),),
+    }
+    found = defaultdict[str, list[Message]](list)
+    for service, messages in requests.items():
+        for message in messages:
+            name = message.DESCRIPTOR.name.removesuffix("Request")
+            found[f"/modnorm.v1.{service}/{name}"].append(message)
+    return found

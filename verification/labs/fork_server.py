@@ -54,7 +54,6 @@ MODULES = (
 """Modules that services and commands import, which takes most of a short process's time."""
 _CHUNK = 1 << 16
 _PR_SET_PDEATHSIG = 1
-_CLONE_NEWNET = 0x40000000
 
 
 _OFFSET = struct.Struct("<d")
@@ -107,8 +106,6 @@ class Launch:
     """File for the exit code. A process that is killed writes none."""
     clock: str = ""
     """File with the offset of its time of day."""
-    namespace: str = ""
-    """File of its network namespace."""
 
     def to_line(self) -> str:
         """Return the request as a line."""
@@ -228,7 +225,8 @@ def _detach(launch: Launch, descriptors: Sequence[int]) -> None:
     # The background jobs of a shell ignore it, and so would their forks.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.setsid()
-    _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(get_errno(), "prctl failed")
     given = descriptors or (
         os.open(os.devnull, os.O_RDONLY),
         _open(launch.output or launch.log),
@@ -241,9 +239,6 @@ def _detach(launch: Launch, descriptors: Sequence[int]) -> None:
     sys.stdout, sys.stderr = (os.fdopen(one, "w", buffering=1, closefd=False) for one in (1, 2))
     if launch.folder:
         os.chdir(launch.folder)
-    if launch.namespace:
-        with Path(launch.namespace).open("rb") as file:
-            _call("setns", file.fileno(), _CLONE_NEWNET)
     os.environ.clear()  # noqa: TID251 - sets the child's environment
     os.environ.update(launch.environment)  # noqa: TID251 - the same
     random.seed()
@@ -257,12 +252,6 @@ def _set_threads() -> None:
 
 def _open(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-
-
-def _call(function: str, *arguments: int) -> None:
-    """Call a function of the C library."""
-    if getattr(CDLL(None, use_errno=True), function)(*arguments) != 0:
-        raise OSError(get_errno(), f"{function} failed")
 
 
 if __name__ == "__main__":
