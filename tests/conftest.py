@@ -5,7 +5,7 @@ import inspect
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from modnorm.host import exempt_loopback
 from verification.labs import servers
+from verification.labs.waiting import HANG_SECONDS
 
 # Triton decides when it is imported, which torch may do anywhere, whether its interpreter runs
 # kernels: on machines without a GPU it must.
@@ -45,8 +46,20 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    asyncio.run(pyfuncitem.obj(**arguments))
+    asyncio.run(_within_limit(pyfuncitem.obj(**arguments)))
     return True
+
+
+async def _within_limit(test: Coroutine[object, object, None]) -> None:
+    """Run a test; one that hangs fails, and the stacks of its tasks are in its output."""
+    asyncio.get_running_loop().call_later(HANG_SECONDS, _print_tasks)
+    async with asyncio.timeout(HANG_SECONDS + 1):
+        await test
+
+
+def _print_tasks() -> None:
+    for task in asyncio.all_tasks():
+        task.print_stack()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -53,8 +53,10 @@ class Announcer:
     async def run(self) -> None:
         """Send messages until cancelled."""
         while True:
+            # `asyncio.wait_for` of Python 3.11 forgets a cancellation beside a message that is due.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), CHECK_SECONDS)
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._due.wait()
             self._due.clear()
             try:
                 await asyncio.to_thread(announce_work, self._app)
