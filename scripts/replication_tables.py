@@ -25,7 +25,6 @@ from modnorm.analysis.seeds import grid_interval
 from modnorm.analysis.uncertainty import ConfidenceInterval, sign_flip
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
-from modnorm.search.voting import count_votes
 from modnorm.spec import read_yaml
 from modnorm.suites import LoadedSuite, load_suite
 from modnorm.suites.building import build_tables
@@ -339,12 +338,15 @@ class _Recorded:
         ballots, _ = read_ballots(place, max((each.rows for each in run.ensembles), default=0))
         self.base = ballots[BASE_INDEX]
         self.ballots = {each: one for each, one in ballots.items() if not any(one.skipped)}
-        self.votes = {
-            (each.population, each.ensemble_size): pd.DataFrame(
-                count_votes([ballots[expert] for expert in each.experts])
-            )
+        places = {
+            (each.population, each.ensemble_size)
             for each in run.ensembles
             if self.ballots.keys() >= {*each.experts}
+        }
+        columns = ["population", "ensemble_size", "correct", "valid", "support"]
+        counts = run.votes_frame(columns).groupby(["population", "ensemble_size"])
+        self.votes = {
+            place: votes.reset_index(drop=True) for place, votes in counts if place in places
         }
         """By (N, K) whose experts skipped no row: a line for each row."""
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 from modnorm.search.ranking import Selection
 
@@ -41,11 +41,18 @@ class Tally:
 
 def plurality(votes: Sequence[str | None]) -> Tally:
     """Count the votes of one row; invalid answers (None) receive no vote."""
-    counts = Counter(vote for vote in votes if vote is not None)
+    counts = _valid_counts(votes)
     if not counts:
         return Tally(answer=None, valid=0, support=0)
-    answer, support = counts.most_common(1)[0]
-    return Tally(answer=answer, valid=counts.total(), support=support)
+    answer = max(counts, key=counts.__getitem__)
+    return Tally(answer=answer, valid=sum(counts.values()), support=counts[answer])
+
+
+def _valid_counts(votes: Sequence[str | None]) -> Counter[str]:
+    """Count valid votes, in the order of the experts that gave an answer first."""
+    counts = Counter(votes)
+    counts.pop(None, None)
+    return cast("Counter[str]", counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +72,9 @@ def count_answers(votes: Sequence[str | None], experts: Sequence[int]) -> tuple[
 
     Among equal numbers of votes the answer of the better-ranked expert comes first.
     """
-    counts = Counter(vote for vote in votes if vote is not None)
     return tuple(
         AnswerCount(answer, count, experts[votes.index(answer)])
-        for answer, count in counts.most_common()
+        for answer, count in _valid_counts(votes).most_common()
     )
 
 

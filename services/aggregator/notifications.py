@@ -53,7 +53,7 @@ class Announcer:
     async def run(self) -> None:
         """Send messages until cancelled."""
         while True:
-            # `asyncio.wait_for` of Python 3.11 forgets a cancellation beside a message that is due.
+            # `asyncio.wait_for` of Python 3.11 forgets a cancellation beside a due message.
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
                     await self._due.wait()

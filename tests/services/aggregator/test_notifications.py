@@ -1,4 +1,4 @@
-"""Waiters are woken by changes of their experiment only, and workers until the aggregator stops."""
+"""Waiters are woken by changes of their experiment only, and workers are told of jobs."""
 
 import asyncio
 
