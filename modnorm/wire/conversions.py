@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeVar, cast
 from google.protobuf import json_format
 from google.protobuf.message import Message as ProtoMessage
 from google.protobuf.unknown_fields import UnknownFieldSet
+from pydantic import BaseModel
 
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.descriptor import Descriptor
@@ -27,9 +28,12 @@ _ROLES: Mapping[str, Literal["system", "user", "assistant"]] = MappingProxyType(
 def spec_to_proto(spec: ExperimentSpec) -> experiment_pb2.ExperimentSpec:
     """Encode a spec; unset fields stay unset. A distillation is refused."""
     spec.require_search()
-    return json_format.ParseDict(
-        spec.model_dump(mode="json", exclude_none=True), experiment_pb2.ExperimentSpec()
-    )
+    return section_to_proto(spec, experiment_pb2.ExperimentSpec)
+
+
+def section_to_proto(section: BaseModel, message: type[MessageT]) -> MessageT:
+    """Encode a section of a spec, or a whole one."""
+    return json_format.ParseDict(section.model_dump(mode="json", exclude_none=True), message())
 
 
 def spec_from_proto(message: experiment_pb2.ExperimentSpec) -> ExperimentSpec:

@@ -19,7 +19,7 @@ from modnorm.services.aggregator.api import experiment_servicer, job_servicer
 from modnorm.services.aggregator.api.experiment_servicer import ExperimentServicer
 from modnorm.services.aggregator.api.job_servicer import JobServicer
 from modnorm.services.aggregator.experiments.admission import Admissions
-from modnorm.services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
+from modnorm.services.aggregator.experiments.experiment_setup import Conductor
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
@@ -104,16 +104,12 @@ class Aggregator:
             ),
             engines=engines,
         )
-        steps = SetupSteps(
-            experiments=experiments,
-            sampler=sampler,
-            calibrator=calibrator,
-            follow_up=self._follow_up,
-            timed=self._metrics.step,
-        )
         self._conductor = Conductor(
             experiments,
-            steps,
+            sampler,
+            calibrator,
+            self._follow_up,
+            timed=self._metrics.step,
             retry_seconds=settings.retry_seconds,
             outage_seconds=settings.outage_seconds,
         )

@@ -2,11 +2,10 @@
 
 from functools import lru_cache
 
-from modnorm.search.stopping import Threshold
 from modnorm.services.aggregator.jobs.leases import Claim
 from modnorm.services.aggregator.storage.tables import Experiment, Split, parsed_spec
 from modnorm.v1 import common_pb2, evaluation_pb2
-from modnorm.wire.conversions import descriptor_to_proto
+from modnorm.wire.conversions import descriptor_to_proto, section_to_proto, to_message
 
 _SPLITS = {
     Split.SELECTION: evaluation_pb2.SPLIT_SELECTION,
@@ -38,7 +37,7 @@ def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) ->
         message.generator_digest = experiment.generator_digest
     message.candidate = job.candidate
     if claim.threshold is not None:
-        fill_threshold(message.threshold, claim.threshold)
+        message.threshold.CopyFrom(to_message(evaluation_pb2.Threshold, claim.threshold))
     message.skipped_rows.extend(claim.skipped)
     message.replay_digest = experiment.selection_digest
 
@@ -48,13 +47,8 @@ def _specified(spec_json: str) -> evaluation_pb2.Job:
     """Return the fields that all jobs of a spec share. The message is cached; do not change it."""
     spec = parsed_spec(spec_json)
     return evaluation_pb2.Job(
-        model=common_pb2.ModelRef(name=spec.model.name, revision=spec.model.revision),
+        model=section_to_proto(spec.model, common_pb2.ModelRef),
         task=spec.task.name,
         declaration=spec.task.declaration,
-        engine=common_pb2.EngineSpec(**spec.engine.model_dump(exclude_none=True)),
+        engine=section_to_proto(spec.engine, common_pb2.EngineSpec),
     )
-
-
-def fill_threshold(message: evaluation_pb2.Threshold, threshold: Threshold) -> None:
-    message.reward, message.index = threshold.reward, threshold.index
-    message.SetInParent()

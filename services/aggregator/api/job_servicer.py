@@ -9,11 +9,10 @@ from typing import Generic, TypeVar
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from modnorm.services.aggregator.api.job_messages import fill_job, fill_threshold
+from modnorm.services.aggregator.api.job_messages import fill_job
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change, with_remedy
 from modnorm.services.aggregator.jobs.job_store import JobStore
-from modnorm.services.aggregator.jobs.leases import ClaimRequest, Heartbeat
 from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.lab_status import Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics
@@ -162,24 +161,17 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                 field="leases",
                 remedy="send several",
             )
-        beats: list[Heartbeat] = []
-        for one in request.leases:
-            if not 0 <= one.answers_done <= MAX_ANSWERS:
-                raise InvalidInputError(
-                    f"the number of answers must be between 0 and {MAX_ANSWERS}",
-                    field="leases.answers_done",
-                )
-            beats.append(Heartbeat(one.lease.job_id, one.lease.token, one.answers_done, one.waits))
-        states = await asyncio.to_thread(self._jobs.heartbeat, beats)
-        response = HeartbeatResponse()
+        if not all(0 <= one.answers_done <= MAX_ANSWERS for one in request.leases):
+            raise InvalidInputError(
+                f"the number of answers must be between 0 and {MAX_ANSWERS}",
+                field="leases.answers_done",
+            )
+        states = await asyncio.to_thread(self._jobs.heartbeat, request.leases)
         for one, state in zip(request.leases, states, strict=True):
-            message = response.leases.add(cancel=state.cancel, lost=state.lost)
-            if state.threshold is not None:
-                fill_threshold(message.threshold, state.threshold)
             is_extended = not state.cancel and not state.lost
             if is_extended and one.engine_stage != self._stages.get(one.lease.job_id, ""):
                 await self._record_start(one.lease, one.engine_stage[:MAX_STAGE])
-        return response
+        return HeartbeatResponse(leases=states)
 
     @override
     async def ReportJob(self, request: ReportJobRequest, context: object) -> ReportJobResponse:
@@ -241,10 +233,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     async def _claim(self, request: ClaimJobRequest) -> ClaimJobResponse:
         self._workers.record_claim(request.worker, request.version)
-        unfit = tuple(request.unfit_experiments)
-        claim = await self._claims.submit(
-            ClaimRequest(request.worker, request.model_digest, unfit)
-        )
+        claim = await self._claims.submit(request)
         response = ClaimJobResponse()
         if claim is not None:
             with naming(**claim.job.log_fields):

@@ -166,7 +166,7 @@ class Admissions:
             profile = StoredText(stored.digest, stored.json)
         else:
             profile = _stored(await self._threads.run(read_profile, name, self._data_roots))
-        await self._sampler.scale_map(spec, model_digest, profile.text)
+        await self._sampler.scale_map(spec.model, model_digest, spec.method, profile.text)
         return profile
 
     async def _generator(self, spec: ExperimentSpec, model_digest: str) -> StoredText | None:
@@ -175,7 +175,7 @@ class Admissions:
         if name is None:
             return None
         generator = await self._threads.run(find_generator, name, self._data_roots)
-        scale_map = await self._sampler.scale_map(spec, model_digest, None)
+        scale_map = await self._sampler.scale_map(spec.model, model_digest, spec.method)
         generator.check_model([(tensor.name, tensor.shape) for tensor in scale_map.tensors])
         return StoredText(generator.digest, generator.text)
 

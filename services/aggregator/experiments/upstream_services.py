@@ -16,13 +16,13 @@ from modnorm.errors import (
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.services.common.channels import CALL_SECONDS, MESSAGE_BYTES
-from modnorm.spec import ExperimentSpec, MethodSpec
+from modnorm.spec import ExperimentSpec, MethodSpec, ModelSpec
 from modnorm.tasks import Message
-from modnorm.v1 import calibration_pb2, experiment_pb2, sampling_pb2
+from modnorm.v1 import calibration_pb2, common_pb2, sampling_pb2
 from modnorm.v1.calibration_pb2_grpc import CalibrationServiceStub
 from modnorm.v1.sampling_pb2_grpc import SamplingServiceStub
 from modnorm.wire.connection import Credentials, Metadata
-from modnorm.wire.conversions import descriptor_from_proto, prompt_to_proto, spec_to_proto
+from modnorm.wire.conversions import descriptor_from_proto, prompt_to_proto, section_to_proto
 from modnorm.wire.status import from_neighbour
 
 MODEL_SECONDS = 1_800.0
@@ -43,10 +43,9 @@ class Sampler:
         self, spec: ExperimentSpec, prompts: Prompts, max_tokens: int
     ) -> sampling_pb2.InspectModelResponse:
         """Check the model and the method of a spec, and that prompts with completions fit."""
-        message = spec_to_proto(spec)
         request = sampling_pb2.InspectModelRequest(
-            model=message.model,
-            method=message.method,
+            model=section_to_proto(spec.model, common_pb2.ModelRef),
+            method=section_to_proto(spec.method, common_pb2.MethodSpec),
             prompts=[prompt_to_proto(messages) for messages in prompts],
             max_tokens=max_tokens,
         )
@@ -63,18 +62,16 @@ class Sampler:
 
     async def scale_map(
         self,
-        spec: ExperimentSpec,
+        model: ModelSpec,
         model_digest: str,
-        profile_json: str | None,
-        method: MethodSpec | None = None,
+        method: MethodSpec,
+        profile_json: str | None = None,
     ) -> ScaleMap:
-        """Return the scale map of a method, by default the spec's, on the model of a spec."""
-        chosen = spec if method is None else spec.model_copy(update={"method": method})
-        message = spec_to_proto(chosen)
+        """Return the scale map of a method on a model."""
         request = sampling_pb2.BuildScaleMapRequest(
-            model=message.model,
+            model=section_to_proto(model, common_pb2.ModelRef),
             model_digest=model_digest,
-            method=message.method,
+            method=section_to_proto(method, common_pb2.MethodSpec),
             profile_json=profile_json,
         )
         with _errors("sampler"):
@@ -87,16 +84,16 @@ class Sampler:
         return scale_map
 
     async def descriptors(
-        self, spec: ExperimentSpec, scale_map_digest: str, size: int
+        self, spec: ExperimentSpec, scale_map_digest: str
     ) -> tuple[Descriptor, ...]:
-        """Return the first descriptors of the population of a spec, in candidate order."""
+        """Return the descriptors of the population of a spec, in candidate order."""
         population = spec.population
         request = sampling_pb2.SampleDescriptorsRequest(
             seed=population.seed,
-            size=size,
+            size=population.size,
             pool=population.pool,
             noise=population.noise,
-            method=spec_to_proto(spec).method,
+            method=section_to_proto(spec.method, common_pb2.MethodSpec),
             scale_map_digest=scale_map_digest,
         )
         descriptors: list[Descriptor] = []
@@ -108,9 +105,9 @@ class Sampler:
                 if response.offset != len(descriptors):
                     raise ModnormError("the sampler sent descriptors out of order")
                 descriptors.extend(descriptor_from_proto(one) for one in response.descriptors)
-        if len(descriptors) != size:
+        if len(descriptors) != population.size:
             raise ModnormError(
-                f"the sampler sent {len(descriptors)} descriptors instead of {size}"
+                f"the sampler sent {len(descriptors)} descriptors instead of {population.size}"
             )
         return tuple(descriptors)
 
@@ -135,13 +132,12 @@ class Calibrator:
         self, spec: ExperimentSpec, model_digest: str, prompts: Prompts
     ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
         """Yield progress, then the profile of the model of a spec."""
-        message: experiment_pb2.ExperimentSpec = spec_to_proto(spec)
         request = calibration_pb2.CalibrateRequest(
-            model=message.model,
+            model=section_to_proto(spec.model, common_pb2.ModelRef),
             model_digest=model_digest,
             prompts=[prompt_to_proto(messages) for messages in prompts],
             task=spec.task.name,
-            settings=message.calibration,
+            settings=section_to_proto(spec.calibration, common_pb2.CalibrationSpec),
         )
         with _errors("calibrator"):
             stream = self._stub.Calibrate(

@@ -19,15 +19,7 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 )
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
-from modnorm.services.aggregator.jobs.leases import (
-    Claim,
-    ClaimRequest,
-    Heartbeat,
-    LeaseState,
-    extend_leases,
-    lease_jobs,
-    stale,
-)
+from modnorm.services.aggregator.jobs.leases import Claim, extend_leases, lease_jobs, stale
 from modnorm.services.aggregator.jobs.reporting import (
     Report,
     ReportChecks,
@@ -45,6 +37,7 @@ from modnorm.services.aggregator.storage.tables import (
     Job,
     JobState,
 )
+from modnorm.v1.evaluation_pb2 import ClaimJobRequest, LeaseProgress, LeaseState
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +66,7 @@ class JobStore:
         self._checks = ReportChecks(self._early_stop)
         self.lease_seconds = lease_seconds
 
-    def claim_all(self, asked: Sequence[ClaimRequest]) -> Sequence[Claim | Exception | None]:
+    def claim_all(self, asked: Sequence[ClaimJobRequest]) -> Sequence[Claim | Exception | None]:
         """Lease the next jobs to workers; None where there is none.
 
         If the shared transaction fails, each claim is tried alone.
@@ -88,7 +81,7 @@ class JobStore:
                 return [error]
             return [claim for one in asked for claim in self.claim_all([one])]
 
-    def heartbeat(self, beats: Sequence[Heartbeat]) -> Sequence[LeaseState]:
+    def heartbeat(self, beats: Sequence[LeaseProgress]) -> Sequence[LeaseState]:
         """Extend leases; return the state of each."""
         with self._database.write() as session:
             return extend_leases(session, beats, self._deadline(session), self._early_stop)

@@ -10,7 +10,6 @@ from itertools import groupby
 
 from sqlmodel import Session, col, exists, select
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import StaleLeaseError
 from modnorm.search.stopping import Threshold
 from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
@@ -24,17 +23,9 @@ from modnorm.services.aggregator.storage.tables import (
     JobState,
     Split,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRequest:
-    """A worker that asks for a job."""
-
-    worker: str
-    model_digest: str = ""
-    """The model that it has loaded."""
-    unfit: Collection[str] = ()
-    """Experiments that it leaves to other workers."""
+from modnorm.v1.evaluation_pb2 import ClaimJobRequest, LeaseProgress, LeaseState
+from modnorm.v1.evaluation_pb2 import Threshold as ThresholdMessage
+from modnorm.wire.conversions import to_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +41,6 @@ class Claim:
     """Held-out rows that need no answer, in ascending order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """A worker's message that extends a lease and reports the number of finished answers."""
-
-    job_id: str
-    token: int
-    answers_done: int
-    waits: bool = False
-    """Whether the job waits for the engine."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseState:
-    """The answer to a heartbeat; by default the lease is extended."""
-
-    cancel: bool = False
-    """Whether the experiment no longer needs the job."""
-    lost: str = ""
-    """Why the lease is lost."""
-    threshold: Threshold | None = None
-    """The present threshold of the candidate; None if all its rows are scored."""
-
-
 def stale(job: Job) -> StaleLeaseError:
     """Return the error for a lease that is no longer in force."""
     return StaleLeaseError(
@@ -83,7 +51,7 @@ def stale(job: Job) -> StaleLeaseError:
 
 
 def lease_jobs(
-    session: Session, asked: Sequence[ClaimRequest], deadline: float, early_stop: EarlyStopCache
+    session: Session, asked: Sequence[ClaimJobRequest], deadline: float, early_stop: EarlyStopCache
 ) -> Sequence[Claim | None]:
     """Lease the next jobs under new fencing tokens, as for one request after the other.
 
@@ -91,7 +59,7 @@ def lease_jobs(
     experiment, jobs that have failed go last. A request gets None if no pending job is free.
     """
     claims: list[Claim | None] = []
-    for (model_digest, unfit), equal in groupby(asked, lambda one: (one.model_digest, one.unfit)):
+    for (model_digest, unfit), equal in groupby(asked, _wanted):
         workers = [one.worker for one in equal]
         found = _next_jobs(session, model_digest, unfit, len(workers))
         for worker, (job, candidate, experiment) in zip(workers, found, strict=False):
@@ -108,6 +76,11 @@ def lease(claim: Claim, worker: str, deadline: float) -> None:
     job.state, job.token, job.worker = JobState.LEASED, job.token + 1, worker
     job.lease_deadline, job.answers_done, job.waits = deadline, 0, False
     job.skipped = pack_rows(claim.skipped) if claim.skipped else None
+
+
+def _wanted(asked: ClaimJobRequest) -> tuple[str, tuple[str, ...]]:
+    """Return the loaded model of a worker and the experiments that it leaves to others."""
+    return asked.model_digest, tuple(asked.unfit_experiments)
 
 
 def _next_jobs(
@@ -163,22 +136,25 @@ def claim_of(
 
 
 def extend_leases(
-    session: Session, beats: Sequence[Heartbeat], deadline: float, early_stop: EarlyStopCache
+    session: Session, beats: Sequence[LeaseProgress], deadline: float, early_stop: EarlyStopCache
 ) -> Sequence[LeaseState]:
     """Extend the leases in force; return the state of each lease.
 
     The next heartbeat extends the lease of a job that another transaction has locked.
     """
-    named = select(Job).where(col(Job.id).in_({beat.job_id for beat in beats}))
+    named = select(Job).where(col(Job.id).in_({beat.lease.job_id for beat in beats}))
     leased = named.where(Job.state == JobState.LEASED).with_for_update(skip_locked=True)
     held = {job.id for job in session.exec(leased)}
     jobs = {job.id: job for job in session.exec(named)}
     states: list[LeaseState] = []
     for beat in beats:
-        job = jobs.get(beat.job_id)
+        job, threshold = jobs.get(beat.lease.job_id), None
         if job is None:
-            states.append(LeaseState(lost=str(unknown_job(beat.job_id))))
-        elif job.token != beat.token or job.state not in {JobState.LEASED, JobState.CANCELLED}:
+            states.append(LeaseState(lost=str(unknown_job(beat.lease.job_id))))
+        elif job.token != beat.lease.token or job.state not in {
+            JobState.LEASED,
+            JobState.CANCELLED,
+        }:
             states.append(LeaseState(lost=str(stale(job))))
         elif job.state is JobState.CANCELLED:
             states.append(LeaseState(cancel=True))
@@ -186,7 +162,9 @@ def extend_leases(
             if job.id in held:
                 job.lease_deadline = deadline
                 job.answers_done, job.waits = beat.answers_done, beat.waits
-            selects = job.split is Split.SELECTION and job.candidate != BASE_INDEX
-            threshold = early_stop.cached_threshold(job.experiment_id, job.candidate)
-            states.append(LeaseState(threshold=threshold if selects else None))
+            if job.split is Split.SELECTION:
+                threshold = early_stop.cached_threshold(job.experiment_id, job.candidate)
+            states.append(
+                LeaseState(threshold=threshold and to_message(ThresholdMessage, threshold))
+            )
     return states

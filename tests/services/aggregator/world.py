@@ -16,14 +16,7 @@ from modnorm.services.aggregator.experiments.admission import Admission
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.jobs.job_store import JobStore
-from modnorm.services.aggregator.jobs.leases import (
-    Claim,
-    ClaimRequest,
-    Heartbeat,
-    LeaseState,
-    claim_of,
-    lease,
-)
+from modnorm.services.aggregator.jobs.leases import Claim, claim_of, lease
 from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.storage.codec import unpack_coefficients
 from modnorm.services.aggregator.storage.database import Database
@@ -42,6 +35,7 @@ from modnorm.services.aggregator.storage.tables import (
 )
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
+from modnorm.v1.evaluation_pb2 import ClaimJobRequest, Lease, LeaseProgress, LeaseState
 
 TASK = get_task("gsm8k")
 LEASE_SECONDS = 60.0
@@ -104,7 +98,8 @@ class SingleCalls(JobStore):
     def claim(
         self, worker: str, model_digest: str = "", unfit: Collection[str] = ()
     ) -> Claim | None:
-        (claim,) = self.claim_all([ClaimRequest(worker, model_digest, unfit)])
+        asked = ClaimJobRequest(worker=worker, model_digest=model_digest, unfit_experiments=unfit)
+        (claim,) = self.claim_all([asked])
         if isinstance(claim, Exception):
             raise claim
         return claim
@@ -229,9 +224,14 @@ class World:
 
     def beat(self, claim: Claim, answers_done: int = 3, *, waits: bool = False) -> LeaseState:
         """Send a heartbeat of a claimed job; return the state of its lease."""
-        beat = Heartbeat(claim.job.id, claim.job.token, answers_done, waits=waits)
-        (state,) = self.jobs.heartbeat([beat])
+        (state,) = self.jobs.heartbeat([self.progress(claim, answers_done, waits=waits)])
         return state
+
+    @staticmethod
+    def progress(claim: Claim, answers_done: int = 3, **named: bool) -> LeaseProgress:
+        """Return what a worker sends to extend the lease of a claimed job."""
+        lease = Lease(job_id=claim.job.id, token=claim.job.token)
+        return LeaseProgress(lease=lease, answers_done=answers_done, **named)
 
     def claim_next(self, experiment_id: str) -> Claim:
         return self.claim(self.pending(experiment_id)[0])

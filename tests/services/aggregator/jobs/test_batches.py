@@ -5,14 +5,17 @@ import dataclasses
 import threading
 
 import pytest
+from sqlalchemy import text
 
 from modnorm.errors import InvalidInputError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.services.aggregator.api.job_servicer import Batches
 from modnorm.services.aggregator.experiments.lifecycle import Change
-from modnorm.services.aggregator.jobs.leases import ClaimRequest
+from modnorm.services.aggregator.jobs import job_store
+from modnorm.services.aggregator.jobs.leases import lease_jobs
 from modnorm.services.aggregator.jobs.reporting import Reporting
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import lock_experiment
+from modnorm.v1.evaluation_pb2 import ClaimJobRequest
 from verification.labs.waiting import HANG_SECONDS
 
 
@@ -122,11 +125,11 @@ def test_claims_at_once_are_claims_one_after_the_other(world, plain):
         with one.database.write() as session:
             lock_experiment(session, ids[1]).model_digest = "n" * 64
         asked = [
-            ClaimRequest("1"),
-            ClaimRequest("2", "n" * 64),
-            ClaimRequest("3", unfit=ids),
-            ClaimRequest("4", unfit=ids[:1]),
-            *[ClaimRequest("5", "n" * 64)] * 4,
+            ClaimJobRequest(worker="1"),
+            ClaimJobRequest(worker="2", model_digest="n" * 64),
+            ClaimJobRequest(worker="3", unfit_experiments=ids),
+            ClaimJobRequest(worker="4", unfit_experiments=ids[:1]),
+            *[ClaimJobRequest(worker="5", model_digest="n" * 64)] * 4,
         ]
         claims = [claim for batch in batches(asked) for claim in one.jobs.claim_all(batch)]
         assert len({claim.job.id for claim in claims if claim}) == 6
@@ -140,9 +143,16 @@ def test_claims_at_once_are_claims_one_after_the_other(world, plain):
     assert at_once[2] is at_once[7] is None
 
 
-def test_a_claim_that_the_database_refuses_fails_alone(world):
+def test_a_claim_that_the_database_refuses_fails_alone(world, monkeypatch):
+    def lease(session, asked, deadline, early_stop):
+        claims = lease_jobs(session, asked, deadline, early_stop)
+        if any(one.worker == "refused" for one in asked):
+            session.execute(text("SELECT * FROM no_table"))
+        return claims
+
+    monkeypatch.setattr(job_store, "lease_jobs", lease)
     world.select(size=2, ensemble_sizes=[1])
-    asked = [ClaimRequest("1"), ClaimRequest("\ud800"), ClaimRequest("2")]
+    asked = [ClaimJobRequest(worker=name) for name in ("1", "refused", "2")]
     outcomes = world.jobs.claim_all(asked)
     assert isinstance(outcomes[1], Exception)
     assert [outcomes[place].job.worker for place in (0, 2)] == ["1", "2"]

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from modnorm.services.aggregator.jobs.leases import Heartbeat, LeaseState
 from modnorm.services.aggregator.jobs.reporting import Reporting
 from modnorm.services.aggregator.storage.tables import FailureKind
+from modnorm.v1.evaluation_pb2 import Lease, LeaseProgress, LeaseState
 from verification.labs.waiting import HANG_SECONDS
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
@@ -61,8 +61,9 @@ def test_leases_of_one_call_are_judged_separately(world):
     world.claim(lost.job.id, "another")
     world.jobs.report(world.report_of(done))
     world.now += 59
-    beats = [Heartbeat(one.job.id, 1, 3, waits=True) for one in (lost, *held, gone, done)]
-    states = world.jobs.heartbeat([*beats, Heartbeat("nobody's", 1, 0)])
+    beats = [world.progress(one, waits=True) for one in (lost, *held, gone, done)]
+    unknown = LeaseProgress(lease=Lease(job_id="nobody's", token=1))
+    states = world.jobs.heartbeat([*beats, unknown])
     assert [bool(one.lost) for one in states] == [True, *[False] * (len(held) + 1), True, True]
     assert [one.cancel for one in states] == [False] * (len(held) + 1) + [True, False, False]
     world.now += 2
@@ -77,7 +78,7 @@ def test_a_locked_job_delays_no_other_lease_and_is_not_lost(world):
     reporting, told = Reporting.store, list[LeaseState]()
 
     def beat():
-        beats = [Heartbeat(one.job.id, 1, 3) for one in (first, second)]
+        beats = [world.progress(one) for one in (first, second)]
         told.extend(world.jobs.heartbeat(beats))
 
     def beat_meanwhile(self, reports):
