@@ -164,7 +164,6 @@ def extend_leases(
                 job.answers_done, job.waits = beat.answers_done, beat.waits
             if job.split is Split.SELECTION:
                 threshold = early_stop.cached_threshold(job.experiment_id, job.candidate)
-            states.append(
-                LeaseState(threshold=threshold and to_message(ThresholdMessage, threshold))
-            )
+            message = to_message(ThresholdMessage, threshold) if threshold else None
+            states.append(LeaseState(threshold=message))
     return states

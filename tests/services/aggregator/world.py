@@ -228,10 +228,10 @@ class World:
         return state
 
     @staticmethod
-    def progress(claim: Claim, answers_done: int = 3, **named: bool) -> LeaseProgress:
+    def progress(claim: Claim, answers_done: int = 3, *, waits: bool = False) -> LeaseProgress:
         """Return what a worker sends to extend the lease of a claimed job."""
         lease = Lease(job_id=claim.job.id, token=claim.job.token)
-        return LeaseProgress(lease=lease, answers_done=answers_done, **named)
+        return LeaseProgress(lease=lease, answers_done=answers_done, waits=waits)
 
     def claim_next(self, experiment_id: str) -> Claim:
         return self.claim(self.pending(experiment_id)[0])

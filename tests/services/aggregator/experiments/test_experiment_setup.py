@@ -14,6 +14,7 @@ from modnorm.errors import (
 from modnorm.services.aggregator.experiments import experiment_setup
 from modnorm.services.aggregator.experiments.experiment_setup import BREAKDOWN_RETRIES, Conductor
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
+from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 
 
 class ScriptedConductor(Conductor):
@@ -23,7 +24,8 @@ class ScriptedConductor(Conductor):
         experiments = create_autospec(ExperimentStore)
         experiments.fail.side_effect = self.note
         settings = {"retry_seconds": 0.001, "timed": None, **settings}
-        super().__init__(experiments, None, None, lambda _change: None, **settings)
+        sampler, calibrator = create_autospec(Sampler), create_autospec(Calibrator)
+        super().__init__(experiments, sampler, calibrator, lambda _change: None, **settings)
         self.errors = list(errors)
         self.failing = failing
         self.failures = []
