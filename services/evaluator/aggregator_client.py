@@ -135,14 +135,20 @@ class AggregatorClient:
         *,
         unfit: bool = False,
     ) -> None:
-        """Report that an attempt failed, or ended because the worker is unfit for the job."""
+        """Report that an attempt failed, or ended because the worker is unfit for the job.
+
+        If that is impossible, it is logged, and the lease expires.
+        """
         request = messages.FailJobRequest(
             lease=lease, kind=kind, reason=reason, remedy=remedy, unfit=unfit
         )
-        self._send_outcome(lambda: self._stub.FailJob(request, timeout=self._deadline))
+        try:
+            self._send_outcome(lambda: self._stub.FailJob(request, timeout=self._deadline))
+        except ModnormError as error:
+            logger.warning("failure not reported: %s", error)
 
     def release(self, leases: Iterable[messages.Lease], reason: str) -> None:
-        """Release jobs, with one wait for an aggregator that is down."""
+        """Release jobs together, so that they share one wait for an aggregator that is down."""
         left = deque(leases)
 
         def release() -> None:
@@ -158,7 +164,10 @@ class AggregatorClient:
                     logger.warning("not released: %s", error, extra={"job": left[0].job_id})
                 left.popleft()
 
-        self._send_outcome(release)
+        try:
+            self._send_outcome(release)
+        except ModnormError as error:
+            logger.warning("not released, the leases expire: %s", error)
 
     @property
     def _deadline(self) -> float:
@@ -248,30 +257,3 @@ def failure_kind(error: Exception, *, at_engine: bool) -> messages.FailureKind.V
     if isinstance(error, InvalidInputError | NotFoundError) and at_engine:
         return messages.FAILURE_KIND_FATAL
     return messages.FAILURE_KIND_INFRASTRUCTURE
-
-
-def report_error(
-    client: AggregatorClient, lease: messages.Lease, error: Exception, *, at_engine: bool = True
-) -> messages.FailureKind.ValueType:
-    """Report that an error ended an attempt; return the kind of the failure."""
-    kind = failure_kind(error, at_engine=at_engine)
-    known = error if isinstance(error, ModnormError) else None
-    reason = f"{type(error).__name__}: {known.reason if known else error}"
-    report_failure(client, lease, kind, reason, (known and known.remedy) or "")
-    return kind
-
-
-def report_failure(  # noqa: PLR0913 - the failure and its job
-    client: AggregatorClient,
-    lease: messages.Lease,
-    kind: messages.FailureKind.ValueType,
-    reason: str,
-    remedy: str = "",
-    *,
-    unfit: bool = False,
-) -> None:
-    """Report that an attempt failed; if that is impossible, log it: the lease expires."""
-    try:
-        client.fail(lease, kind, reason, remedy, unfit=unfit)
-    except ModnormError as error:
-        logger.warning("failure not reported: %s", error)

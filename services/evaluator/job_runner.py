@@ -6,17 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 
 from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.services.common.logging import naming
-from modnorm.services.evaluator.aggregator_client import (
-    AggregatorClient,
-    report_error,
-    report_failure,
-)
+from modnorm.services.evaluator.aggregator_client import AggregatorClient, failure_kind
 from modnorm.services.evaluator.job_scoring import JobScorer, Work, split_name
 from modnorm.services.evaluator.lease import (
     MIN_SILENCE_SECONDS,
@@ -37,36 +32,6 @@ MAX_UNFIT = 1_000
 """Most experiments in a claim that the worker is unfit for."""
 
 logger = logging.getLogger(__name__)
-
-
-class JobBackoff:
-    """The pause before the next job."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._report_failures = 0
-
-    @property
-    def seconds(self) -> float:
-        """Length of the pause now."""
-        failures = self._failures + self._report_failures
-        # Bounded, since a worker may fail for days.
-        return min(2.0 ** min(failures, 10), LONGEST_PAUSE) if failures else 0.0
-
-    def answered(self) -> None:
-        """Record that the engine answered a job."""
-        self._failures = 0
-
-    def reported(self) -> None:
-        """Record that an answered job was scored and reported; called by the background thread."""
-        self._report_failures = 0
-
-    def failed(self, *, at_engine: bool) -> None:
-        """Record an infrastructure failure, at the engine or in the background."""
-        if at_engine:
-            self._failures += 1
-        else:
-            self._report_failures += 1
 
 
 class BackgroundReport:
@@ -93,16 +58,6 @@ class BackgroundReport:
         self._thread.shutdown()
 
 
-@dataclass(eq=False)
-class ClaimedJob:
-    """A leased job, whose lease heartbeats extend while it waits for the engine."""
-
-    job: messages.Job
-    lease: CandidateLease
-    pause: float
-    """The worker's pause before the claim; failures since then have made it longer."""
-
-
 class JobRunner:
     """Runs jobs, one at a time at the engine; `claim` may be called from another thread."""
 
@@ -122,11 +77,12 @@ class JobRunner:
         self._heartbeats = Heartbeats(client, heartbeat_seconds)
         STAGE.observe(self._heartbeats.send_soon)
         self._background = BackgroundReport()
-        self._backoff = JobBackoff()
+        self._failures = dict.fromkeys((True, False), 0)
+        """Infrastructure failures in a row, at the engine and in the background."""
         self._unfit: dict[str, float] = {}
         """When the worker tries an experiment again that it was unfit for, by id."""
-        self._waiting: ClaimedJob | None = None
-        """The claimed job that waits for the engine."""
+        self._waiting: CandidateLease | None = None
+        """The lease of the job that waits for the engine."""
         self._begun: list[messages.Job] = []
         self._at_engine: messages.Job | None = None
         self._silence_seconds = silence_seconds
@@ -134,7 +90,9 @@ class JobRunner:
     @property
     def pause(self) -> float:
         """Seconds to wait before the next job."""
-        return self._backoff.seconds
+        failures = sum(self._failures.values())
+        # Bounded, since a worker may fail for days.
+        return min(2.0 ** min(failures, 10), LONGEST_PAUSE) if failures else 0.0
 
     def warm(self, job: messages.Job) -> None:
         """Load the model of a job that will come, unless the engine has one."""
@@ -148,7 +106,7 @@ class JobRunner:
         if self._shutdown.requested.is_set():
             raise ReleasedError
 
-    def claim(self) -> ClaimedJob | None:
+    def claim(self) -> CandidateLease | None:
         """Lease the next job for `begin`; None, with any reason in the log, if there is none."""
         pause, loaded, now = self.pause, self.scorer.models.key, time.monotonic()
         unfit = [one for one, until in self._unfit.copy().items() if until > now]
@@ -163,37 +121,39 @@ class JobRunner:
             lease = CandidateLease(
                 self._heartbeats, job, self._shutdown, silence_seconds=self._silence_seconds
             )
+        lease.pause = pause
         lease.waits()
-        lease.__enter__()
-        self._waiting = ClaimedJob(job, lease, pause)
-        return self._waiting
+        self._waiting = lease.__enter__()
+        return lease
 
-    def begin(self, claimed: ClaimedJob) -> None:
+    def begin(self, lease: CandidateLease) -> None:
         """Answer the rows of a job, and report the result or the failure."""
         self._waiting = None
-        if self.pause > claimed.pause:
-            self.pass_on(claimed, "the worker pauses after a failure")
+        if self.pause > lease.pause:
+            self.pass_on(lease, "the worker pauses after a failure")
             return
-        with naming(**_names(claimed.job)), self._metrics.busy.track_inprogress():
-            job, finish = claimed.job, None
+        job, kept, work = lease.job, ExitStack(), None
+        with naming(**_names(job)), self._metrics.busy.track_inprogress():
             self._begun.append(job)
             self._at_engine = job
-            with self._failures(job, at_engine=True):
-                finish = self._answer(claimed)
+            with self._caught(job, at_engine=True), ExitStack() as stack:
+                stack.push(lease)
+                lease.begins()
+                work = self.scorer.answer(job, lease)
+                kept = stack.pop_all()
             self._at_engine = None
-            if finish is None:
+            if work is None:
                 self._begun.remove(job)
             else:
-                self._backoff.answered()
-                self._background.submit(partial(self._finish, job, finish))
+                self._failures[True] = 0
+                self._background.submit(partial(self._finish, job, kept, work))
 
-    def pass_on(self, claimed: ClaimedJob, reason: str) -> None:
+    def pass_on(self, lease: CandidateLease, reason: str) -> None:
         """Release a job that has not begun, for another worker."""
-        job = claimed.job
-        claimed.lease.__exit__()
-        with naming(**_names(job)):
+        lease.__exit__()
+        with naming(**_names(lease.job)):
             logger.info("passed on", extra={"reason": reason})
-            report_failure(self._client, job.lease, messages.FAILURE_KIND_RELEASED, reason)
+            self._client.fail(lease.job.lease, messages.FAILURE_KIND_RELEASED, reason)
         self._metrics.ended(JobOutcome.PASSED_ON)
 
     def release(self) -> None:
@@ -201,7 +161,7 @@ class JobRunner:
         jobs = self._held
         if jobs:
             logger.warning("released: the worker does not stop in time")
-        self._release(jobs, "the worker is stopping")
+        self._client.release([job.lease for job in jobs], "the worker is stopping")
 
     @property
     def _held(self) -> Sequence[messages.Job]:
@@ -216,42 +176,26 @@ class JobRunner:
         logger.error("abandoned: %s", hangs)
         if at_engine is not None:
             with naming(**_names(at_engine)):
-                report_failure(
-                    self._client, at_engine.lease, messages.FAILURE_KIND_INFRASTRUCTURE, hangs
-                )
-        self._release(others, hangs)
+                self._client.fail(at_engine.lease, messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
+        self._client.release([job.lease for job in others], hangs)
 
     def close(self) -> None:
         """Finish the background report, free the loaded model."""
         self._background.close()
         self.scorer.close()
 
-    def _answer(self, claimed: ClaimedJob) -> Work:
-        """Answer the rows of a job; return the remaining work, which keeps the lease."""
-        job, lease = claimed.job, claimed.lease
-        with ExitStack() as stack:
-            stack.push(lease)
-            lease.begins()
-            report = self.scorer.answer(job, lease)
-            kept_lease = stack.pop_all()
-
-        def finish() -> None:
-            with kept_lease:
-                report()
-
-        return finish
-
-    def _finish(self, job: messages.Job, finish: Work) -> None:
-        """Score and report a job whose rows are answered."""
-        with self._failures(job, at_engine=False):
-            finish()
-            self._backoff.reported()
+    def _finish(self, job: messages.Job, lease: ExitStack, work: Work) -> None:
+        """Score and report a job whose rows are answered, then leave its lease."""
+        with self._caught(job, at_engine=False):
+            with lease:
+                work()
+            self._failures[False] = 0
             logger.info("reported")
             self._metrics.ended(JobOutcome.REPORTED)
         self._begun.remove(job)
 
     @contextmanager
-    def _failures(self, job: messages.Job, *, at_engine: bool) -> Iterator[None]:
+    def _caught(self, job: messages.Job, *, at_engine: bool) -> Iterator[None]:
         """Catch errors of a job's work, report them to the aggregator and count the job."""
         try:
             yield
@@ -260,13 +204,13 @@ class JobRunner:
             outcome = JobOutcome.DROPPED
         except ReleasedError as error:
             logger.info("released", extra={"reason": str(error)})
-            report_failure(self._client, job.lease, messages.FAILURE_KIND_RELEASED, str(error))
+            self._client.fail(job.lease, messages.FAILURE_KIND_RELEASED, str(error))
             outcome = JobOutcome.RELEASED
         except UnfitError as error:
             logger.warning("released: %s", error)
             self._unfit[job.experiment_id] = time.monotonic() + UNFIT_SECONDS
             kind = messages.FAILURE_KIND_RELEASED
-            report_failure(self._client, job.lease, kind, str(error), unfit=True)
+            self._client.fail(job.lease, kind, str(error), unfit=True)
             outcome = JobOutcome.UNFIT
         except Exception as error:
             logger.exception("the attempt failed")
@@ -277,28 +221,20 @@ class JobRunner:
         self._metrics.ended(outcome)
 
     def _fail_attempt(self, job: messages.Job, error: Exception, *, at_engine: bool) -> None:
-        kind = report_error(self._client, job.lease, error, at_engine=at_engine)
-        if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
-            self._backoff.failed(at_engine=at_engine)
-            if at_engine:
-                self._close_engine(error)
-
-    def _close_engine(self, error: Exception) -> None:
-        """Close an engine that may be broken; the next job loads it again."""
-        if isinstance(error, UnavailableError):
+        """Report an error; close an engine that may be broken, which the next job loads again."""
+        kind = failure_kind(error, at_engine=at_engine)
+        known = error if isinstance(error, ModnormError) else None
+        reason = f"{type(error).__name__}: {known.reason if known else error}"
+        self._client.fail(job.lease, kind, reason, (known and known.remedy) or "")
+        if kind != messages.FAILURE_KIND_INFRASTRUCTURE:
             return
-        self._metrics.engine_restarts.inc()
-        try:
-            self.scorer.models.close()
-        except Exception:
-            logger.exception("the engine does not close")
-
-    def _release(self, jobs: Sequence[messages.Job], reason: str) -> None:
-        """Release jobs together, so that they share one wait for an aggregator that is down."""
-        try:
-            self._client.release([job.lease for job in jobs], reason)
-        except ModnormError as error:
-            logger.warning("not released, the leases expire: %s", error)
+        self._failures[at_engine] += 1
+        if at_engine and not isinstance(error, UnavailableError):
+            self._metrics.engine_restarts.inc()
+            try:
+                self.scorer.models.close()
+            except Exception:
+                logger.exception("the engine does not close")
 
 
 def _names(job: messages.Job) -> Mapping[str, str | int]:

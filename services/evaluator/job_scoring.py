@@ -1,15 +1,14 @@
 """Answers, scores and reports the rows of a job."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines import Engine, EngineSettings, GenerationLimits
+from modnorm.engines import GenerationLimits
 from modnorm.errors import (
     DoesNotFitError,
     EngineError,
@@ -22,12 +21,11 @@ from modnorm.search.scoring import CandidateResult, PromptedRows, answer_candida
 from modnorm.services.common.software import SOFTWARE
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.artifact_cache import ArtifactCache
-from modnorm.services.evaluator.lease import CandidateLease, early_stop
+from modnorm.services.evaluator.lease import CandidateLease
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
-from modnorm.services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
+from modnorm.services.evaluator.model_cache import LoadedModel, Loading, ModelCache
 from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.services.evaluator.task_cache import TaskCache, UnfitError
-from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import answer_to_proto, descriptor_from_proto, descriptor_to_proto
 
@@ -52,8 +50,7 @@ class JobScorer:
         self.metrics = metrics or EvaluatorMetrics(CollectorRegistry())
         self._client = client
         self._artifacts = ArtifactCache(client)
-        counted = replace(loading, load=self._counted(loading.load))
-        self.models = ModelCache(self._artifacts, counted)
+        self.models = ModelCache(self._artifacts, loading, self.metrics.model_loads.inc)
         self._may_make_room = loading.may_make_room
         self._tasks = TaskCache(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
@@ -68,25 +65,32 @@ class JobScorer:
         poll = partial(self._progress, lease, 0)
         isolation = self._tasks.check(job.task)
         task = self._tasks.of(job)
-        rows = open_rows(job, len(self._artifacts.rows(job.rows_digest)))
+        stored, skipped = self._artifacts.rows(job.rows_digest), set(job.skipped_rows)
+        rows = [row for row in range(len(stored)) if row not in skipped]
         if not rows:  # all rows of an expert are settled
             result = CandidateResult(descriptor_from_proto(job.descriptor), (), 0.0, 0.0, 0.0)
             return partial(self._report, job, result, {})
         with self._watchdog.loading():
             model = self._load(job, poll)
         with self._watchdog.working():
-            canary = model.replay(task, job, poll)
+            canary, prompts = model.replay(task, job, poll), model.prompts(task, job.rows_digest)
             reached = self._artifacts.reach(job, model.engine, poll)
             lease.total = len(rows)
             poll()
             answered = answer_candidate(
                 model.engine,
-                self._prompted(job, task, rows, model),
+                PromptedRows(
+                    task,
+                    [stored[number] for number in rows],
+                    [prompts[number] for number in rows],
+                    GenerationLimits(job.max_tokens),
+                    label=lambda index: f"{split_name(job)} row {rows[index]}",
+                ),
                 reached.descriptor,
                 self._artifacts.scale_map(job.descriptor.scale_map_digest),
                 judges=self._judges,
                 on_progress=partial(self._progress, lease),
-                stop=early_stop(job, task, lease.threshold),
+                stop=lease.early_stop(task),
             )
         environment = {**model.engine.environment, **isolation, **canary}
 
@@ -120,13 +124,6 @@ class JobScorer:
         self._judges.shutdown(cancel_futures=True)
         self.models.close()
 
-    def _counted(self, load: LoadEngine) -> LoadEngine:
-        def counted(engine: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
-            self.metrics.model_loads.inc()
-            return load(engine, checkpoint, settings)
-
-        return counted
-
     def _load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
         try:
             return self.models.load(job, poll)
@@ -147,20 +144,6 @@ class JobScorer:
         """Record a sign of life of the engine and the progress of a job."""
         self._watchdog.beat()
         lease.progress(done)
-
-    def _prompted(
-        self, job: messages.Job, task: Task, numbers: Sequence[int], model: LoadedModel
-    ) -> PromptedRows:
-        """Return rows of the whole split by their numbers, with their prompts."""
-        split, rows = split_name(job), self._artifacts.rows(job.rows_digest)
-        prompts = model.prompts(task, job.rows_digest)
-        return PromptedRows(
-            task,
-            [rows[number] for number in numbers],
-            [prompts[number] for number in numbers],
-            GenerationLimits(job.max_tokens),
-            label=lambda index: f"{split} row {numbers[index]}",
-        )
 
     def _report(
         self,
@@ -183,12 +166,6 @@ class JobScorer:
                 answers=map(answer_to_proto, result.answers),
             )
         )
-
-
-def open_rows(job: messages.Job, count: int) -> Sequence[int]:
-    """Return the numbers of the rows that need an answer, in ascending order."""
-    skipped = set(job.skipped_rows)
-    return [row for row in range(count) if row not in skipped]
 
 
 def split_name(job: messages.Job) -> str:

@@ -38,34 +38,6 @@ class ReleasedError(Exception):
         super().__init__(reason)
 
 
-class CandidateThreshold:
-    """The threshold of a candidate, first from its job, then from responses to heartbeats."""
-
-    def __init__(self, job: messages.Job) -> None:
-        self.is_followed = job.split == messages.SPLIT_SELECTION and job.candidate >= 0
-        self._threshold: Threshold | None = None
-        if self.is_followed and job.HasField("threshold"):
-            self.raise_to(job.threshold)
-
-    def get(self) -> Threshold | None:
-        """Return the threshold, or None while there is none."""
-        return self._threshold
-
-    def raise_to(self, threshold: messages.Threshold) -> None:
-        """Replace the threshold unless the new one is lower."""
-        new, old = Threshold(threshold.reward, threshold.index), self._threshold
-        if old is None or new.excludes(old.reward, old.index):
-            self._threshold = new
-
-
-def early_stop(job: messages.Job, task: Task, threshold: CandidateThreshold) -> EarlyStop | None:
-    """Return the rule that stops a job early; None if the job always runs to its end."""
-    bounds = stated_bounds(task)
-    if bounds is None or not threshold.is_followed:
-        return None
-    return EarlyStop(job.candidate, bounds, threshold.get)
-
-
 class Heartbeats:
     """Extends all leases of a worker by one call; its thread runs while there are leases."""
 
@@ -126,7 +98,7 @@ class Heartbeats:
         with self._changed:
             before = time.monotonic()
             while self._leases:
-                shortest = min(lease.lease.seconds for lease in self._leases)
+                shortest = min(lease.job.lease.seconds for lease in self._leases)
                 left = before + min(self._seconds, shortest / 3) - time.monotonic()
                 if left > 0 and not self._is_urgent:
                     self._changed.wait(left)
@@ -140,7 +112,7 @@ class Heartbeats:
 
 
 class CandidateLease:
-    """Context in which heartbeats extend a job's lease; their responses may end the work."""
+    """A leased job. Heartbeats extend its lease inside the context; responses may end the work."""
 
     def __init__(
         self,
@@ -150,8 +122,13 @@ class CandidateLease:
         *,
         silence_seconds: float = MIN_SILENCE_SECONDS,
     ) -> None:
-        self.lease = job.lease
-        self.threshold = CandidateThreshold(job)
+        self.job = job
+        self.pause = 0.0
+        """The worker's pause before the claim; failures since then have made it longer."""
+        self.threshold: Threshold | None = None
+        """The threshold of the candidate, first from its job, then from heartbeats."""
+        if job.HasField("threshold"):
+            self.raise_threshold(job.threshold)
         self.total = 0
         """Number of rows to answer, for the progress in heartbeats."""
         self.on_tail: Callable[[], object] | None = None
@@ -207,7 +184,10 @@ class CandidateLease:
     def progress_now(self) -> messages.LeaseProgress:
         """Return the lease with the present progress of its job."""
         return messages.LeaseProgress(
-            lease=self.lease, answers_done=self._done, waits=self._waits, engine_stage=STAGE.text
+            lease=self.job.lease,
+            answers_done=self._done,
+            waits=self._waits,
+            engine_stage=STAGE.text,
         )
 
     def handle(self, state: messages.LeaseState) -> None:
@@ -216,10 +196,23 @@ class CandidateLease:
             self._end = StaleLeaseError(state.lost)
         elif state.cancel:
             self._end = CancelledError("the experiment no longer needs the job")
-        if self.threshold.is_followed and state.HasField("threshold"):
-            self.threshold.raise_to(state.threshold)
+        if state.HasField("threshold"):
+            self.raise_threshold(state.threshold)
+
+    def raise_threshold(self, threshold: messages.Threshold) -> None:
+        """Replace the threshold unless the new one is lower."""
+        new, old = Threshold(threshold.reward, threshold.index), self.threshold
+        if old is None or new.excludes(old.reward, old.index):
+            self.threshold = new
+
+    def early_stop(self, task: Task) -> EarlyStop | None:
+        """Return the rule that stops the job early; None if it always runs to its end."""
+        job, bounds = self.job, stated_bounds(task)
+        if bounds is None or job.split != messages.SPLIT_SELECTION or job.candidate < 0:
+            return None
+        return EarlyStop(job.candidate, bounds, lambda: self.threshold)
 
     def log(self, level: int, message: str, *values: object) -> None:
         """Log in the context of the job, which the heartbeat thread lacks."""
-        names = {"job": self.lease.job_id, "token": self.lease.token}
+        names = {"job": self.job.lease.job_id, "token": self.job.lease.token}
         self._context.copy().run(logger.log, level, message, *values, extra=names)

@@ -111,9 +111,12 @@ class LoadedModel:
 class ModelCache:
     """The one loaded model; a job of another model replaces it."""
 
-    def __init__(self, artifacts: ArtifactCache, loading: Loading) -> None:
+    def __init__(
+        self, artifacts: ArtifactCache, loading: Loading, on_load: Callable[[], object]
+    ) -> None:
         self._artifacts = artifacts
         self._loading = loading
+        self._on_load = on_load
         self._loaded: LoadedModel | None = None
 
     @property
@@ -140,6 +143,7 @@ class ModelCache:
                 lock = self._loading.lock
                 with locked(lock, poll) if lock else nullcontext():
                     STAGE.enter("loading the weights")
+                    self._on_load()
                     engine = self._loading.load(job.engine.name, checkpoint, key.settings)
         self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded

@@ -1,7 +1,7 @@
 """Cache of the tasks of jobs, with their scorers."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 from modnorm.errors import (
@@ -27,56 +27,35 @@ hanging sandbox takes at most half of the time from jobs without programs."""
 
 
 class SandboxAccess:
-    """Runs programs in a sandbox and caches its health."""
+    """A sandbox whose health is cached; a failed program invalidates the cached health."""
 
-    def __init__(self, sandbox: Runner | None) -> None:
-        self.runner = None if sandbox is None else _ReportingRunner(sandbox, self._distrust)
+    def __init__(self, sandbox: Runner) -> None:
+        self._sandbox = sandbox
         self._health: Isolation | ModnormError | None = None
         self._valid_until = 0.0
 
-    def check(self, task: str) -> Mapping[str, str]:
-        """Return the isolation of a task's programs; empty if the task runs none."""
-        if not runs_programs(task):
-            return {}
-        sandbox = require_sandbox(task, self.runner)
-        if self._health is None or time.monotonic() > self._valid_until:
-            self._health = self._measure(sandbox)
-        if isinstance(self._health, ModnormError):
-            raise self._health.with_traceback(None)
-        return {"sandbox": self._health.summary}
-
-    def _distrust(self) -> None:
-        """Invalidate the cached health, so that a broken sandbox costs jobs no attempts."""
-        if isinstance(self._health, Isolation):
-            self._valid_until = 0.0
-
-    def _measure(self, sandbox: Runner) -> Isolation | ModnormError:
-        """Return the isolation of a sandbox, or the error of its health check."""
-        began = time.monotonic()
-        try:
-            isolation = sandbox.check_health()
-        except ModnormError as error:
-            ended = time.monotonic()
-            self._valid_until = ended + max(FAULT_SECONDS, ended - began)
-            return error
-        self._valid_until = time.monotonic() + CHECK_SECONDS
-        return isolation
-
-
-class _ReportingRunner:
-    """A sandbox that calls back when it fails to run a program."""
-
-    def __init__(self, sandbox: Runner, on_failure: Callable[[], None]) -> None:
-        self._sandbox = sandbox
-        self._on_failure = on_failure
-        self.check_health = sandbox.check_health
-
     def execute(self, program: Program) -> ProgramOutcome:
+        """Run a program."""
         try:
             return self._sandbox.execute(program)
         except (EngineError, UnavailableError):
-            self._on_failure()
+            if isinstance(self._health, Isolation):  # a broken sandbox costs jobs no attempts
+                self._valid_until = 0.0
             raise
+
+    def check_health(self) -> Isolation:
+        """Return the isolation of the sandbox, as it was measured not long ago."""
+        if self._health is None or time.monotonic() > self._valid_until:
+            began = time.monotonic()
+            try:
+                self._health = self._sandbox.check_health()
+                self._valid_until = time.monotonic() + CHECK_SECONDS
+            except ModnormError as error:
+                self._health, ended = error, time.monotonic()
+                self._valid_until = ended + max(FAULT_SECONDS, ended - began)
+        if isinstance(self._health, ModnormError):
+            raise self._health.with_traceback(None)
+        return self._health
 
 
 class UnfitError(Exception):
@@ -87,13 +66,15 @@ class TaskCache:
     """Creates tasks, and checks the sandbox of tasks that run programs; used by one thread."""
 
     def __init__(self, sandbox: Runner | None) -> None:
-        self._sandbox = SandboxAccess(sandbox)
+        self._sandbox = sandbox and SandboxAccess(sandbox)
         self._made = lru_cache(maxsize=KEPT)(self._make)
 
     def check(self, task: str) -> Mapping[str, str]:
-        """Check the sandbox of a task; return its entry for the report's environment."""
+        """Check the sandbox of a task that runs programs; return its entry for the environment."""
+        if not runs_programs(task):
+            return {}
         try:
-            return self._sandbox.check(task)
+            return {"sandbox": require_sandbox(task, self._sandbox).check_health().summary}
         except ModnormError as error:  # also if the sandbox refuses the token
             raise UnfitError(str(error)) from error
 
@@ -106,7 +87,7 @@ class TaskCache:
     def _make(self, name: str, scorer: str, declaration: str | None) -> Task:
         try:
             return get_stored_task(
-                name, scorer=scorer, sandbox=self._sandbox.runner, declaration=declaration
+                name, scorer=scorer, sandbox=self._sandbox, declaration=declaration
             )
         except InvalidInputError as error:
             if name in paper_tasks():

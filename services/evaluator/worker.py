@@ -20,9 +20,9 @@ from modnorm.services.common.channels import CHANNEL_OPTIONS
 from modnorm.services.common.queue import WorkListener
 from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
-from modnorm.services.evaluator.job_runner import ClaimedJob, JobRunner
+from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.job_scoring import JobScorer
-from modnorm.services.evaluator.lease import longest_silence
+from modnorm.services.evaluator.lease import CandidateLease, longest_silence
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.evaluator.model_cache import LoadEngine, Loading
 from modnorm.services.evaluator.shutdown import Shutdown, Watchdog
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-_Submitted = tuple[ClaimedJob, Context, Future[bool]]
+_Submitted = tuple[CandidateLease, Context, Future[bool]]
 
 
 class EngineThread:
@@ -54,10 +54,10 @@ class EngineThread:
     def start(self) -> None:
         self._thread.start()
 
-    def begin(self, job: ClaimedJob) -> bool:
+    def begin(self, job: CandidateLease) -> bool:
         """Begin a job in the caller's context; return when the next job should be claimed."""
         wants_next: Future[bool] = Future()
-        job.lease.on_tail = partial(_resolve, wants_next)
+        job.on_tail = partial(_resolve, wants_next)
         self._jobs.put((job, copy_context(), wants_next))
         return wants_next.result()
 

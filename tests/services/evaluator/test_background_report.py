@@ -1,7 +1,7 @@
 """A job that is judged and reported while the engine works on the next job."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
@@ -187,15 +187,15 @@ def test_a_hang_fails_the_job_at_the_engine_even_if_the_background_job_ends(
         while len(runner._begun) > 1:
             threading.Event().wait(0.01)
 
-    def note_others(jobs: Sequence[messages.Job], reason: str) -> None:
-        told.extend((job.lease.job_id, released) for job in jobs)
+    def note_others(leases: Iterable[messages.Lease], reason: str) -> None:
+        told.extend((lease.job_id, released) for lease in leases)
 
     infrastructure, released = (
         messages.FAILURE_KIND_INFRASTRUCTURE,
         messages.FAILURE_KIND_RELEASED,
     )
     runner._client.fail = note  # type: ignore[method-assign]  # returns after the other job has ended
-    runner._release = note_others  # type: ignore[method-assign]  # records its calls
+    runner._client.release = note_others  # type: ignore[method-assign]  # records its calls
     stage.on_second = runner.abandon
     for job_id in "ab":
         add_job(job_id)

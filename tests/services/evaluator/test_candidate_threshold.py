@@ -1,19 +1,22 @@
 """Work that an evaluator skips: candidates below the threshold and settled rows."""
 
 from collections.abc import Callable
+from unittest.mock import create_autospec
 
 import pytest
 
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.stopping import Threshold
 from modnorm.services.evaluator.job_runner import JobRunner
-from modnorm.services.evaluator.lease import CandidateThreshold, early_stop
+from modnorm.services.evaluator.lease import CandidateLease, Heartbeats
+from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
 from tests.services.evaluator.run_job import run_job
 
 AddJob = Callable[..., messages.Job]
+NO_HEARTBEATS = create_autospec(Heartbeats)
 PERFECT = messages.Threshold(reward=1.1, index=1)
 
 
@@ -77,16 +80,17 @@ def test_an_expert_without_open_rows_is_reported_without_a_model(
 
 def test_a_threshold_never_falls() -> None:
     job = messages.Job(split=messages.SPLIT_SELECTION, candidate=3)
-    threshold = CandidateThreshold(job)
+    lease = CandidateLease(NO_HEARTBEATS, job, Shutdown(0.0))
     seen = []
     for reward, index in ((0.5, 2), (0.4, 0), (0.5, 7), (0.5, 1), (0.6, 9)):
-        threshold.raise_to(messages.Threshold(reward=reward, index=index))
-        seen.append(threshold.get())
+        lease.raise_threshold(messages.Threshold(reward=reward, index=index))
+        seen.append(lease.threshold)
     assert seen == [Threshold(0.5, 2)] * 3 + [Threshold(0.5, 1), Threshold(0.6, 9)]
 
 
 def test_a_task_that_states_no_bounds_is_never_stopped() -> None:
     job = messages.Job(split=messages.SPLIT_SELECTION, candidate=3, threshold=PERFECT)
     silent = type("Silent", (Countdown,), {"reward_bounds": None})()
-    assert early_stop(job, Countdown(), CandidateThreshold(job)) is not None
-    assert early_stop(job, silent, CandidateThreshold(job)) is None
+    lease = CandidateLease(NO_HEARTBEATS, job, Shutdown(0.0))
+    assert lease.early_stop(Countdown()) is not None
+    assert lease.early_stop(silent) is None

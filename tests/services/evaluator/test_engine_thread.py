@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from modnorm.services.evaluator.job_runner import ClaimedJob
 from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.services.evaluator.worker import EngineThread
 from modnorm.v1 import evaluation_pb2 as messages
@@ -34,22 +33,22 @@ class Jobs:
         self.may_continue.set()
         self.continues = threading.Event()
 
-    def begin(self, job: ClaimedJob) -> None:
+    def begin(self, job: "CandidateLease") -> None:
         job_id = job.job.lease.job_id
         self.threads.add(threading.get_ident())
         self.done.append(job_id + NAME.get())
         if job_id == "broken":
             raise ValueError(job_id)
         if job_id == "long":
-            assert job.lease.on_tail
-            job.lease.on_tail()
+            assert job.on_tail
+            job.on_tail()
             assert self.may_continue.wait(SECONDS)
 
     def warm(self, message: messages.Job) -> None:
         self.continues.set()
         assert self.may_continue.wait(SECONDS)
 
-    def pass_on(self, job: ClaimedJob, reason: str) -> None:
+    def pass_on(self, job: "CandidateLease", reason: str) -> None:
         self.passed_on.append(job.job.lease.job_id)
 
     def close(self) -> None:
@@ -58,10 +57,9 @@ class Jobs:
         self.all_finished.set()
 
 
-def job(job_id: str) -> ClaimedJob:
+def job(job_id: str) -> "CandidateLease":
     message = messages.Job(lease=messages.Lease(job_id=job_id))
-    lease = cast("CandidateLease", SimpleNamespace(on_tail=None))
-    return ClaimedJob(message, lease, 0.0)
+    return cast("CandidateLease", SimpleNamespace(job=message, on_tail=None))
 
 
 @pytest.fixture
