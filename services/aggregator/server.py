@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import grpc.aio
 from celery import Celery
 from prometheus_client import CollectorRegistry
+from typing_extensions import override
 
 from modnorm.errors import ConflictError, UnavailableError
 from modnorm.sandbox import Runner
@@ -35,7 +36,7 @@ from modnorm.services.aggregator.storage.sole_process import SoleProcess
 from modnorm.services.common.background import ShieldedTasks
 from modnorm.services.common.channels import open_service_channel
 from modnorm.services.common.queue import make_celery
-from modnorm.services.common.server import RunningServer, port_of, start_server
+from modnorm.services.common.server import GrpcService
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import AggregatorSettings
 from modnorm.services.common.status_servicer import SERVICE as STATUS
@@ -51,7 +52,7 @@ ANSWER_SECONDS = 30.0
 logger = logging.getLogger(__name__)
 
 
-class Aggregator:
+class Aggregator(GrpcService):
     """The aggregator, the only service that uses the database; made inside its event loop."""
 
     def __init__(  # noqa: PLR0913 - its parts
@@ -66,9 +67,10 @@ class Aggregator:
         on_create: Callable[[evaluation_pb2.Job], None] | None = None,
         evaluations: EvaluationCache | None = None,
     ) -> None:
+        self._registry = registry or CollectorRegistry()
+        super().__init__(settings, self._register, self._registry)
         self._settings = settings
         self._app = app or make_celery(settings.broker_url)
-        self._registry = registry or CollectorRegistry()
         self._metrics = AggregatorMetrics(self._registry)
         self._sole = SoleProcess(settings.database_url)
         self._database = Database(
@@ -130,28 +132,19 @@ class Aggregator:
             self._counts, self._app, self._channels, settings.credentials, self._workers
         )
         self._reaper = Reaper(jobs, self._follow_up, self._metrics, pause=settings.reap_seconds)
-        self._server: RunningServer | None = None
         self._page = self._make_page()
         self._background: list[asyncio.Task[None]] = []
 
-    @property
-    def port(self) -> int:
-        """The port that it listens on, once started."""
-        return port_of(self._server)
-
+    @override
     async def start(self) -> None:
-        """Lock the database, migrate or check its schema, start the server, resume the work."""
+        """Lock the database, migrate its schema, start the server, resume the work."""
         await asyncio.to_thread(self._sole.take)
-        database = self._database
-        migrates = self._settings.migrate_on_start
-        await asyncio.to_thread(database.migrate if migrates else database.check_schema)
+        await asyncio.to_thread(self._database.migrate)
         if self._settings.release_leases_on_start:
             await asyncio.to_thread(self._job_store.release_all)
         self._registry.register(LabCollector(self._counts))
+        await super().start()
         settings = self._settings
-        self._server = await start_server(
-            settings.bind_address, self._register, self._registry, settings
-        )
         if self._page is not None:
             self._page.start()
         self._background = [
@@ -164,10 +157,10 @@ class Aggregator:
             )
         ]
 
+    @override
     async def stop(self) -> None:
         """Refuse new calls, finish those in progress, and close all parts."""
-        if self._server is not None:
-            await self._server.stop(self._settings.stop_grace)
+        await super().stop()
         self._admissions.close()
         await self._tasks.settle()
         for task in self._background:
@@ -215,20 +208,16 @@ class Aggregator:
         try:
             if not (await asyncio.wait({reaping}, timeout=ANSWER_SECONDS))[0]:
                 logger.warning("the database has not answered for %g s", ANSWER_SECONDS)
-                await self._set_serving(serving=False)
+                await self.set_serving(serving=False)
             await reaping
         except UnavailableError:
-            await self._set_serving(serving=False)
+            await self.set_serving(serving=False)
             raise
         finally:
             reaping.cancel()
-        await self._set_serving(serving=True)
+        await self.set_serving(serving=True)
         # Workers that have left send no report that would update the metric.
         self._metrics.deviating_workers.set(len(self._workers.canaries.deviations()))
-
-    async def _set_serving(self, *, serving: bool) -> None:
-        if self._server is not None:
-            await self._server.set_serving(serving=serving)
 
 
 async def _repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None:

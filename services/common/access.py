@@ -61,54 +61,38 @@ def current_caller() -> Caller:
         raise ForbiddenError("no caller was admitted") from None
 
 
-_SEE = {Role.READ, Role.OPERATE}
-_WORK = {Role.WORKER}
-_INSIDE = {Role.INTERNAL}
-_RUN_PROGRAMS = {Role.WORKER, Role.INTERNAL}
-_REFLECT = set(Role)
-
-_SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
+_SEE = frozenset({Role.READ, Role.OPERATE})
+_ROLES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
     "modnorm.v1.ExperimentService": {
         "CreateExperiment": {Role.SUBMIT},
         "CancelExperiment": {Role.SUBMIT, Role.OPERATE},
-        "GetExperiment": _SEE,
-        "ListExperiments": _SEE,
-        "WatchExperiment": _SEE,
-        "ListRunFiles": _SEE,
-        "GetRunFile": _SEE,
+        "GetExperiment ListExperiments WatchExperiment ListRunFiles GetRunFile": _SEE,
     },
     "modnorm.v1.JobService": {
-        "ClaimJob": _WORK,
-        "Heartbeat": _WORK,
-        "ReportJob": _WORK,
-        "FailJob": _WORK,
-        "FetchRows": _WORK,
-        "GetScaleMap": _WORK,
-        "FetchLineage": _WORK,
-        "FetchGenerator": _WORK,
+        "ClaimJob Heartbeat ReportJob FailJob FetchRows GetScaleMap FetchLineage FetchGenerator": {
+            Role.WORKER
+        }
     },
-    "modnorm.v1.CalibrationService": {"Calibrate": _INSIDE, "GetProfile": _INSIDE},
+    "modnorm.v1.CalibrationService": {"Calibrate GetProfile": {Role.INTERNAL}},
     "modnorm.v1.SamplingService": {
-        "InspectModel": _INSIDE,
-        "BuildScaleMap": _INSIDE,
-        "SampleDescriptors": _INSIDE,
+        "InspectModel BuildScaleMap SampleDescriptors": {Role.INTERNAL}
     },
-    "modnorm.v1.SandboxService": {"Execute": _RUN_PROGRAMS, "GetIsolation": _RUN_PROGRAMS},
-    "modnorm.v1.StatusService": {"GetStatus": _SEE | _INSIDE},
-    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _REFLECT},
+    "modnorm.v1.SandboxService": {"Execute GetIsolation": {Role.WORKER, Role.INTERNAL}},
+    "modnorm.v1.StatusService": {"GetStatus": _SEE | {Role.INTERNAL}},
+    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": set(Role)},
 }
-
 
 ALLOWED: Mapping[str, frozenset[Role]] = MappingProxyType(
     {
         f"/{service}/{name}": frozenset(roles)
-        for service, methods in _SERVICES.items()
-        for name, roles in methods.items()
+        for service, methods in _ROLES.items()
+        for names, roles in methods.items()
+        for name in names.split()
     }
 )
 """Roles by full method name; one of them suffices."""
 
-PAGE: frozenset[Role] = frozenset(_SEE)
+PAGE = _SEE
 """Roles that may read the web page; one of them suffices."""
 
 OPEN = "/grpc.health.v1.Health/"

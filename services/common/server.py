@@ -1,6 +1,8 @@
 """gRPC servers: health, reflection, error mapping, limits and a graceful stop."""
 
+import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import grpc.aio
@@ -98,47 +100,45 @@ async def start_server(
     return running
 
 
-def port_of(server: RunningServer | None) -> int:
-    """Return the port of a service's server."""
-    if server is None:
-        raise UnavailableError("the service is not started")
-    return server.port
-
-
-def no_services(_: grpc.aio.Server) -> Sequence[str]:
-    """Add no services, for a server that only answers health checks."""
-    return ()
-
-
 class GrpcService:
-    """A service that consists of servicers only, for `run_service`."""
+    """A service of one process: its servicers, and what a subclass runs beside them."""
 
     def __init__(
         self,
         settings: ServiceSettings,
-        register: Register,
+        register: Register = lambda _: (),
         registry: CollectorRegistry | None = None,
         *,
         close: Callable[[], None] | None = None,
     ) -> None:
-        self._settings = settings
-        self._register = register
-        self._registry = registry
+        self._address = settings.bind_address
+        self._grace = settings.stop_grace
+        self._start_server = partial(start_server, self._address, register, registry, settings)
         self._close = close
         self._server: RunningServer | None = None
 
     @property
     def port(self) -> int:
         """The port that it listens on, once started."""
-        return port_of(self._server)
+        if self._server is None:
+            raise UnavailableError("the service is not started")
+        return self._server.port
 
     async def start(self) -> None:
-        self._server = await start_server(
-            self._settings.bind_address, self._register, self._registry, self._settings
-        )
+        """Start the service; return when it is ready."""
+        self._server = await self._start_server()
 
     async def stop(self) -> None:
+        """Refuse new work; return once the present work is finished or released."""
         if self._server is not None:
-            await self._server.stop(self._settings.stop_grace)
+            await self._server.stop(self._grace)
         if self._close is not None:
-            self._close()
+            await asyncio.to_thread(self._close)
+
+    def stop_now(self) -> None:
+        """End the grace period of the present or next stop: release the work now."""
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """Set the health status, once started."""
+        if self._server is not None:
+            await self._server.set_serving(serving=serving)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
@@ -19,6 +19,7 @@ from modnorm.errors import ModnormError, PreconditionError
 from modnorm.host import exempt_loopback
 from modnorm.services.common.logging import configure_logging
 from modnorm.services.common.metrics import exposed
+from modnorm.services.common.server import GrpcService
 from modnorm.services.common.settings import ServiceSettings, TracingSettings
 
 GARBAGE_THRESHOLDS = 50_000, 20, 20
@@ -30,28 +31,6 @@ SWITCH_SECONDS = 0.001
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 logger = logging.getLogger(__name__)
-
-
-class Service(Protocol):
-    """A service of one process."""
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on, once started."""
-
-    async def start(self) -> None:
-        """Start the service; return when it is ready."""
-
-    async def stop(self) -> None:
-        """Refuse new work; return once the present work is finished or released."""
-
-
-@runtime_checkable
-class InterruptibleService(Service, Protocol):
-    """A service with a grace period that a second signal ends."""
-
-    def stop_now(self) -> None:
-        """End the grace period of the present or next stop: release the work now."""
 
 
 def read_settings(kind: type[SettingsT]) -> SettingsT:
@@ -77,7 +56,9 @@ def _variable(kind: type[BaseSettings], place: tuple[int | str, ...]) -> str:
     return f"{kind.model_config.get('env_prefix', '')}{name}".upper()
 
 
-def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], Service]) -> None:
+def run_service(
+    settings: ServiceSettings, build: Callable[[CollectorRegistry], GrpcService]
+) -> None:
     """Run a service until SIGTERM or SIGINT, then stop it; a second signal ends the grace."""
     configure_logging(settings.log_level)
     exempt_loopback()
@@ -116,7 +97,7 @@ def traced(settings: TracingSettings, service: str) -> Iterator[bool]:
         yield True
 
 
-async def _run(build: Callable[[], Service]) -> None:
+async def _run(build: Callable[[], GrpcService]) -> None:
     stopping, immediate = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -149,11 +130,10 @@ def _collect_seldom() -> None:
     gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
-async def _stop_now(service: Service, immediate: asyncio.Event) -> None:
+async def _stop_now(service: GrpcService, immediate: asyncio.Event) -> None:
     await immediate.wait()
-    if isinstance(service, InterruptibleService):
-        logger.info("stopping at once")
-        service.stop_now()
+    logger.info("stopping at once")
+    service.stop_now()
 
 
 ANY_PORT = "127.0.0.1:0"
@@ -203,7 +183,7 @@ class ServiceThread(ABC, Generic[StartedT]):
         """Start the services; the stack stops them."""
 
 
-async def start_service(service: Service, stack: AsyncExitStack) -> str:
+async def start_service(service: GrpcService, stack: AsyncExitStack) -> str:
     """Start a service, stopped by the stack, and return its address."""
     await service.start()
     stack.push_async_callback(service.stop)

@@ -169,8 +169,8 @@ class SupervisorSettings(EvaluatorSettings):
     """Seconds without an answer to a health check after which a worker is killed and restarted."""
 
 
-class DatabaseSettings(ServiceSettings):
-    """Settings of a process that opens the database."""
+class AggregatorSettings(QueueSettings):
+    """Settings of the aggregator."""
 
     database_url: str = Field(default="sqlite:///modnorm.db", repr=False)
     """`sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`, with `USER:PASSWORD` if no file
@@ -183,17 +183,11 @@ class DatabaseSettings(ServiceSettings):
     def _read_database_password(cls, values: dict[str, object]) -> dict[str, object]:
         return _with_password(cls, values, "database")
 
-
-class AggregatorSettings(DatabaseSettings, QueueSettings):
-    """Settings of the aggregator."""
-
     run_dir: GivenPath | None = None
     """Directory of finished runs that clients fetch; by default `lab-runs` of `cache_dir`. Labs
     may not share one: an aggregator removes the runs that its database lacks."""
     split_folders: Roots = ()
     """Directories of named splits, besides `data` of the cache directory and the data roots."""
-    migrate_on_start: bool = True
-    """Whether to migrate the schema at the start; otherwise it must be up to date."""
     calibrator_target: Target = "127.0.0.1:50052"
     sampler_target: Target = "127.0.0.1:50053"
     sandbox_target: Target = ""

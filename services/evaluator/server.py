@@ -10,10 +10,11 @@ import time
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry
+from typing_extensions import override
 
 from modnorm.engines import load_engine
 from modnorm.errors import UnavailableError
-from modnorm.services.common.server import RunningServer, no_services, port_of, start_server
+from modnorm.services.common.server import GrpcService
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.model_cache import LoadEngine
@@ -30,8 +31,8 @@ HANGS = 70
 logger = logging.getLogger(__name__)
 
 
-class EvaluatorService:
-    """A worker in a thread, and a server that answers health checks; for `run_service`."""
+class EvaluatorService(GrpcService):
+    """A worker in a thread, and a server that answers health checks."""
 
     def __init__(
         self,
@@ -39,47 +40,41 @@ class EvaluatorService:
         registry: CollectorRegistry | None = None,
         load: LoadEngine = load_engine,
     ) -> None:
-        self._settings = settings
-        self._registry = registry or CollectorRegistry()
-        self._worker = Worker(settings, registry=self._registry, load=load)
+        registry = registry or CollectorRegistry()
+        super().__init__(settings, registry=registry)
+        self._worker = Worker(settings, registry=registry, load=load)
         self._thread = threading.Thread(target=self._worker.run, name="worker", daemon=True)
-        self._server: RunningServer | None = None
         self._health: asyncio.Task[None] | None = None
         self._ended_unasked = False
 
-    @property
-    def port(self) -> int:
-        """The port that it listens on, once started."""
-        return port_of(self._server)
-
+    @override
     async def start(self) -> None:
-        self._server = await start_server(
-            self._settings.bind_address, no_services, self._registry, self._settings
-        )
-        await self._server.set_serving(serving=False)
+        await super().start()
+        await self.set_serving(serving=False)
         self._thread.start()
-        self._health = asyncio.create_task(self._report_health(self._server))
+        self._health = asyncio.create_task(self._report_health())
 
+    @override
     async def stop(self) -> None:
         """Finish or release the current job, then close."""
         if self._health:
             self._health.cancel()
         if self._server:
-            await self._server.set_serving(serving=False)
+            await self.set_serving(serving=False)
             await asyncio.to_thread(self._worker.stop)
-            await self._server.stop(self._settings.stop_grace)
+            await super().stop()
         if self._ended_unasked and self._worker.makes_room:
             raise SystemExit(MAKES_ROOM)
         if self._ended_unasked:
             raise UnavailableError("the worker ended without a request to stop")
 
+    @override
     def stop_now(self) -> None:
-        """Release the current job now."""
         self._worker.stop_now()
 
-    async def _report_health(self, server: RunningServer) -> None:
+    async def _report_health(self) -> None:
         while self._thread.is_alive():
-            await server.set_serving(serving=self._worker.serving)
+            await self.set_serving(serving=self._worker.serving)
             if self._worker.hangs:
                 await self._end_process()
             await asyncio.sleep(CHECK_INTERVAL)

@@ -9,8 +9,10 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from typing_extensions import override
+
 from modnorm.errors import EngineError
-from modnorm.services.common.server import RunningServer, no_services, port_of, start_server
+from modnorm.services.common.server import GrpcService
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import SupervisorSettings, inherited_environment
 from modnorm.services.evaluator.placement import (
@@ -34,7 +36,7 @@ STOP_SECONDS = 26.0
 logger = logging.getLogger(__name__)
 
 
-class Supervisor:
+class Supervisor(GrpcService):
     """Keeps workers running and answers health checks: SERVING while all workers are."""
 
     def __init__(  # noqa: PLR0913 - limits are keyword-only
@@ -48,10 +50,11 @@ class Supervisor:
         stop_seconds: float = STOP_SECONDS,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__(settings)
         self._settings = settings
         self._command = tuple(command)
         self._most_failures = most_failures
-        self._grace = settings.stop_grace + stop_seconds
+        self._worker_grace = settings.stop_grace + stop_seconds
         with ExitStack() as stack:
             home = stack.enter_context(tempfile.TemporaryDirectory(prefix="modnorm-"))
             self._folder, inherited = Path(home), environment or inherited_environment()
@@ -69,25 +72,18 @@ class Supervisor:
                 for index, device in enumerate(grouped(devices, settings.gpus_per_worker) or ("",))
             ]
             self._resources = stack.pop_all()
-        self._server: RunningServer | None = None
         self._runs: list[asyncio.Task[None]] = []
         self._health: asyncio.Task[None] | None = None
 
-    @property
-    def port(self) -> int:
-        """The port that it listens on, once started."""
-        return port_of(self._server)
-
+    @override
     async def start(self) -> None:
         with ExitStack() as on_error:
             on_error.callback(self._resources.close)
-            self._server = await start_server(
-                self._settings.bind_address, no_services, settings=self._settings
-            )
+            await super().start()
             on_error.pop_all()
-        await self._server.set_serving(serving=False)
+        await self.set_serving(serving=False)
         self._runs = [asyncio.create_task(_run_logged(group)) for group in self._groups]
-        self._health = asyncio.create_task(self._report_health(self._server))
+        self._health = asyncio.create_task(self._report_health())
         extra = {"count": len(self._workers), "mps": self._mps is not None}
         logger.info("workers", extra=extra)
 
@@ -97,6 +93,7 @@ class Supervisor:
             if error is not None:
                 raise error
 
+    @override
     async def stop(self) -> None:
         """Stop all workers, which finish or release their jobs, then close."""
         if self._health is not None:
@@ -104,10 +101,10 @@ class Supervisor:
         for group in self._groups:
             group.stop()
         await asyncio.gather(*self._runs, return_exceptions=True)
-        if self._server is not None:
-            await self._server.stop(self._settings.stop_grace)
+        await super().stop()
         await asyncio.to_thread(self._resources.close)
 
+    @override
     def stop_now(self) -> None:
         """Let all workers release their jobs now."""
         for group in self._groups:
@@ -127,20 +124,20 @@ class Supervisor:
                     self._command,
                     environment_of(place, self._settings, self._inherited, self._folder),
                     address=address_of(place, self._folder),
-                    grace=self._grace,
+                    grace=self._worker_grace,
                     most_failures=self._most_failures,
                 )
             )
             for place in places
         ]
 
-    async def _report_health(self, server: RunningServer) -> None:
+    async def _report_health(self) -> None:
         while True:
             try:
                 silence = self._settings.silence_seconds
                 checks = [worker.is_serving(silence) for worker in self._workers]
                 serving = await asyncio.gather(*checks)
-                await server.set_serving(serving=all(serving))
+                await self.set_serving(serving=all(serving))
             except Exception:  # for example too many open files, which is temporary
                 logger.exception("the workers were not checked")
             await asyncio.sleep(CHECK_INTERVAL)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import grpc.aio
 from prometheus_client import CollectorRegistry
+from typing_extensions import override
 
 from modnorm.sandbox import Sandbox
-from modnorm.services.common.server import RunningServer, port_of, start_server
+from modnorm.services.common.server import GrpcService
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import SandboxSettings
 from modnorm.services.common.status_servicer import SERVICE as STATUS
@@ -19,7 +20,7 @@ from modnorm.v1 import sandbox_pb2_grpc, status_pb2, status_pb2_grpc
 logger = logging.getLogger(__name__)
 
 
-class SandboxServer:
+class SandboxServer(GrpcService):
     """The sandbox and its server: measured at the start, serving only if it isolates.
 
     If a guarantee is broken, it refuses every program and its health is NOT_SERVING. GetIsolation
@@ -29,16 +30,11 @@ class SandboxServer:
     def __init__(
         self, settings: SandboxSettings, registry: CollectorRegistry | None = None
     ) -> None:
-        self._settings = settings
-        self._registry = registry or CollectorRegistry()
-        self._metrics = SandboxMetrics(self._registry)
+        registry = registry or CollectorRegistry()
+        self._metrics = SandboxMetrics(registry)
         self._sandbox = Sandbox()
         self._servicer = SandboxServicer(self._sandbox, settings.concurrency, self._metrics)
-        self._server: RunningServer | None = None
-
-    @property
-    def port(self) -> int:
-        return port_of(self._server)
+        super().__init__(settings, self._register, registry, close=self._servicer.close)
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
         sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(self._servicer, server)
@@ -60,6 +56,7 @@ class SandboxServer:
             )
         ]
 
+    @override
     async def start(self) -> None:
         """Measure the isolation, then listen."""
         isolation = await asyncio.to_thread(self._sandbox.measure)
@@ -74,16 +71,8 @@ class SandboxServer:
             },
         )
         self._metrics.record_isolation(isolation)
-        self._server = await start_server(
-            self._settings.bind_address, self._register, self._registry, self._settings
-        )
-        await self._server.set_serving(serving=isolation.healthy)
-
-    async def stop(self) -> None:
-        """Stop gracefully, then end running programs."""
-        if self._server is not None:
-            await self._server.stop(self._settings.stop_grace)
-        await asyncio.to_thread(self._servicer.close)
+        await super().start()
+        await self.set_serving(serving=isolation.healthy)
 
 
 def main() -> None:

@@ -18,9 +18,7 @@ from modnorm.services.evaluator.supervisor import STOP_SECONDS
 from tests.deploy.serve_command import parsed
 
 ROOT = Path(__file__).parents[2]
-ONE_SHOTS = {"migrate"}
 SETTINGS: dict[str, type[ServiceSettings]] = {
-    "migrate": AggregatorSettings,
     "aggregator": AggregatorSettings,
     "calibrator": CalibratorSettings,
     "sampler": SamplerSettings,
@@ -75,7 +73,7 @@ def test_a_container_has_no_more_than_it_needs(file, name):
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert not {"privileged", "cap_add", "pid", "ipc", "devices", "network_mode"} & set(service)
     assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory", "pids"}
-    assert service["restart"] == ("on-failure:5" if name in ONE_SHOTS else "unless-stopped")
+    assert service["restart"] == "unless-stopped"
     assert service["logging"]["options"]["max-size"]
 
 
@@ -118,7 +116,7 @@ def test_networks_have_no_route_out_but_two():
     fronted = [name for name, one in SERVICES.items() if "front" in one["networks"]]
     assert fronted == ["aggregator", "serve"]
     assert {name for name, one in SERVICES.items() if "database" in one["networks"]} == (
-        {"postgres", "migrate", "aggregator"}
+        {"postgres", "aggregator"}
     )
 
 
@@ -149,7 +147,7 @@ def test_secrets_are_files_and_in_no_environment():
 
 
 def test_services_may_finish_before_they_are_killed():
-    for name in SETTINGS.keys() - ONE_SHOTS:
+    for name in SETTINGS:
         period = with_defaults(SERVICES[name]["stop_grace_period"])
         grace = with_defaults(SERVICES[name]["environment"]["MODNORM_STOP_GRACE"])
         assert int(period.removesuffix("s")) >= int(grace) + STOP_SECONDS, name

@@ -22,7 +22,6 @@ from modnorm.errors import ModnormError, PreconditionError, UnavailableError
 from modnorm.services.aggregator.storage.dialects import (
     analyse_grown,
     check_start,
-    lock_migrations,
     open_engine,
     parse_url,
     writing,
@@ -113,7 +112,7 @@ class Database:
         self._closed = False
 
     def migrate(self) -> None:
-        """Migrate the schema to the newest revision; several processes may do so concurrently.
+        """Migrate the schema to the newest revision; one process at a time.
 
         An empty database gets all tables at once, an older schema is upgraded by its revisions.
         """
@@ -121,7 +120,6 @@ class Database:
         with self._transaction(_START_REMEDY):
             check_start(self._engine)
         with self._transaction(_START_REMEDY), self._writer.begin() as connection:
-            lock_migrations(connection)
             config.attributes["connection"] = connection
             revision = _revision(connection)
             _require_known(revision)
@@ -143,7 +141,7 @@ class Database:
             raise PreconditionError(
                 f"the database has schema {revision or 'none'}, this version needs {needed}",
                 field="MODNORM_DATABASE_URL",
-                remedy="run `python -m modnorm.services.aggregator.migrate` of the same version",
+                remedy="start the aggregator of this version, which migrates it",
             )
 
     @contextmanager

@@ -13,17 +13,7 @@ from sqlite3 import Connection as SqliteConnection
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    create_engine,
-    event,
-    extract,
-    func,
-    insert,
-    make_url,
-    text,
-)
+from sqlalchemy import Connection, Engine, create_engine, event, extract, func, insert, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -82,8 +72,6 @@ _CONNECTION: Mapping[str, int] = MappingProxyType(
 """Options of Postgres: a vanished host is given up after 30 seconds. The last option is in
 milliseconds."""
 _SESSION_CHECKS = 5
-_MIGRATION_LOCK = 0x6D6F646E6F726D
-"""Key of the advisory lock that lets one aggregator migrate at a time ("modnorm")."""
 _WRITES = "modnorm_write"
 """Option of an engine whose transactions write."""
 _POSTGRES_TIME = select(extract("epoch", func.clock_timestamp()))
@@ -94,13 +82,6 @@ _ANALYSE_WAIT = "SET LOCAL lock_timeout = '2s'"
 def writing(engine: Engine) -> Engine:
     """Return the engine for write transactions, which on SQLite take the lock at their start."""
     return engine.execution_options(**{_WRITES: True})
-
-
-def lock_migrations(connection: Connection) -> None:
-    """Wait until no other process migrates; on SQLite the transaction already has the lock."""
-    if connection.dialect.name == "postgresql":
-        lock = text("SELECT pg_advisory_xact_lock(:key)")
-        connection.execute(lock, {"key": _MIGRATION_LOCK})
 
 
 def lock_table(session: Session, table: type[SQLModel]) -> None:

@@ -43,7 +43,7 @@ def test_an_address_to_call_is_one_of_grpc(value):
 )
 def test_a_process_names_an_invalid_setting_and_ends(name, value, said):
     environment = os.environ | {f"MODNORM_{name}": value, "MODNORM_TOKEN": "a secret"}
-    command = [sys.executable, "-m", "modnorm.services.aggregator.migrate"]
+    command = [sys.executable, "-m", "modnorm.services.aggregator.server"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
