@@ -345,7 +345,7 @@ def doctor(*, server: Server = None) -> None:
 
     own, found = settings(), []
     named = server or (own.server if "server" in own.model_fields_set else None)
-    of_lab = check_lab(named, own.credentials) if named else ()
+    of_lab = check_lab(named, own) if named else ()
     for finding in chain(check_machine(own.cache_dir), of_lab):
         found.append(finding)
         echo(f"{finding.verdict:7}  {finding.check}: {finding.detail}")

@@ -155,7 +155,7 @@ def connect(server: str | None) -> Iterator["Client"]:
 
     own = settings()
     target = server or own.server
-    with Client(target, timeout=own.timeout, credentials=own.credentials) as client:
+    with Client(target, timeout=own.timeout, credentials=own) as client:
         try:
             yield client
         except UnreachableError as error:

@@ -57,7 +57,7 @@ class Connection:
     ) -> None:
         require_seconds(timeout, "timeout")
         require_seconds(patience, "patience", endless=True)
-        shown = ConnectionSettings().credentials if credentials is None else credentials
+        shown = ConnectionSettings() if credentials is None else credentials
         require_type(shown, Credentials, "credentials")
         shown.require_authorities()
         _require_address(target)

@@ -4,11 +4,18 @@ import ipaddress
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import AfterValidator, BeforeValidator, SecretStr, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SecretStr,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -87,67 +94,6 @@ _SENDABLE = re.compile(r"[\x20-\x7e]+")
 """Values of a header that gRPC accepts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """Token, certificate and proxy of a caller; each may be absent."""
-
-    token: SecretStr = field(default_factory=lambda: SecretStr(""))
-    token_file: Path | None = None
-    """Read at every call, so that the token may be replaced at any time."""
-    tls_ca: Path | None = None
-    """Authorities that must have signed the server's certificate; None for plain text."""
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    proxy: SecretStr = field(default_factory=lambda: SecretStr(""))
-    """`http://[USER:PASSWORD@]HOST:PORT` to other machines; empty to call them directly."""
-
-    def require_authorities(self) -> None:
-        """Refuse a certificate without authorities: the token would travel in plain text.
-
-        Services need not call this: they serve with a certificate, and may call others of their
-        network in plain text.
-        """
-        if self.tls_ca is None and (self.tls_cert or self.tls_key):
-            raise InvalidInputError(
-                "there is a certificate but no authorities, so nothing would be encrypted",
-                field="MODNORM_TLS_CA",
-                remedy="name the certificates of the lab's authorities, or unset both",
-            )
-
-    def metadata(self) -> Metadata:
-        """Return the metadata of every call."""
-        token, setting = self.token.get_secret_value(), "token"
-        if self.token_file is not None:
-            setting = "token_file"
-            token = read_pem(self.token_file, setting).decode(errors="replace").strip()
-        if not token:
-            return ()
-        if not _SENDABLE.fullmatch(token):
-            raise InvalidInputError(
-                "holds no token: it has a line break, or a character that no token has",
-                field=f"MODNORM_{setting.upper()}",
-                remedy="give one line, as `modnorm token create` printed it",
-            )
-        return ((AUTHORIZATION, f"Bearer {token}"),)
-
-    def channel(self) -> "grpc.ChannelCredentials | None":
-        """Return the credentials of gRPC; None for plain text."""
-        if self.tls_ca is None:
-            return None
-        import grpc  # noqa: PLC0415 - settings hold credentials, and need no grpc
-
-        chain, key = read_pair(self.tls_cert, self.tls_key)
-        return grpc.ssl_channel_credentials(read_pem(self.tls_ca, "tls_ca"), key, chain)
-
-
-@dataclass(frozen=True, slots=True)
-class LabAccess:
-    """The address of a lab's aggregator, and credentials that it accepts."""
-
-    target: str
-    credentials: Credentials
-
-
 def read_pair(cert: Path | None, key: Path | None) -> tuple[bytes | None, bytes | None]:
     """Read a certificate and its key; both or neither must be set."""
     if cert is None and key is None:
@@ -201,25 +147,17 @@ GivenPath = Annotated[Path, BeforeValidator(_refuse_empty)]
 or a token file is to have none."""
 
 
-class ConnectionSettings(BaseSettings):
-    """Credentials of a caller; services are callers, too."""
+class Credentials(BaseModel):
+    """Token, certificate and proxy of a caller; each may be absent."""
 
     # Inputs are not repeated in errors: some are secrets.
-    model_config = SettingsConfigDict(
-        env_prefix="MODNORM_", frozen=True, hide_input_in_errors=True
-    )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _refuse_other_encodings(cls, value: object) -> object:
-        if isinstance(value, str | Path) and not is_utf8(str(value)):
-            raise PydanticCustomError("encoding", "is not UTF-8 under a locale of UTF-8")
-        return value
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     token: SecretStr = SecretStr("")
     """Bearer token, as `modnorm token create` printed it."""
     token_file: GivenPath | None = None
-    """File that holds the token, read at every call; instead of `token`."""
+    """File that holds the token, read at every call, so that it may be replaced at any time;
+    instead of `token`."""
     tls_ca: GivenPath | None = None
     """Authorities that must have signed the other side's certificate, PEM; turns TLS on."""
     tls_cert: GivenPath | None = None
@@ -230,13 +168,63 @@ class ConnectionSettings(BaseSettings):
     """`http://[USER:PASSWORD@]HOST:PORT`, the proxy of calls to other machines. `http_proxy` does
     not count: it is for downloads."""
 
-    @property
-    def credentials(self) -> Credentials:
-        return Credentials(
-            token=self.token,
-            token_file=self.token_file,
-            tls_ca=self.tls_ca,
-            tls_cert=self.tls_cert,
-            tls_key=self.tls_key,
-            proxy=self.proxy,
-        )
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_other_encodings(cls, value: object) -> object:
+        if isinstance(value, str | Path) and not is_utf8(str(value)):
+            raise PydanticCustomError("encoding", "is not UTF-8 under a locale of UTF-8")
+        return value
+
+    def require_authorities(self) -> None:
+        """Refuse a certificate without authorities: the token would travel in plain text.
+
+        Services need not call this: they serve with a certificate, and may call others of their
+        network in plain text.
+        """
+        if self.tls_ca is None and (self.tls_cert or self.tls_key):
+            raise InvalidInputError(
+                "there is a certificate but no authorities, so nothing would be encrypted",
+                field="MODNORM_TLS_CA",
+                remedy="name the certificates of the lab's authorities, or unset both",
+            )
+
+    def metadata(self) -> Metadata:
+        """Return the metadata of every call."""
+        token, setting = self.token.get_secret_value(), "token"
+        if self.token_file is not None:
+            setting = "token_file"
+            token = read_pem(self.token_file, setting).decode(errors="replace").strip()
+        if not token:
+            return ()
+        if not _SENDABLE.fullmatch(token):
+            raise InvalidInputError(
+                "holds no token: it has a line break, or a character that no token has",
+                field=f"MODNORM_{setting.upper()}",
+                remedy="give one line, as `modnorm token create` printed it",
+            )
+        return ((AUTHORIZATION, f"Bearer {token}"),)
+
+    def channel(self) -> "grpc.ChannelCredentials | None":
+        """Return the credentials of gRPC; None for plain text."""
+        if self.tls_ca is None:
+            return None
+        import grpc  # noqa: PLC0415 - settings hold credentials, and need no grpc
+
+        chain, key = read_pair(self.tls_cert, self.tls_key)
+        return grpc.ssl_channel_credentials(read_pem(self.tls_ca, "tls_ca"), key, chain)
+
+
+class ConnectionSettings(BaseSettings, Credentials):
+    """Credentials of the environment; services are callers, too."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="MODNORM_", frozen=True, hide_input_in_errors=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LabAccess:
+    """The address of a lab's aggregator, and credentials that it accepts."""
+
+    target: str
+    credentials: Credentials

@@ -88,16 +88,15 @@ class Aggregator(GrpcService):
         if settings.sandbox_target:
             targets["sandbox"] = settings.sandbox_target
         self._channels = {
-            name: open_service_channel(target, settings.credentials)
-            for name, target in targets.items()
+            name: open_service_channel(target, settings) for name, target in targets.items()
         }
-        sampler = Sampler(self._channels["sampler"], settings.credentials)
-        calibrator = Calibrator(self._channels["calibrator"], settings.credentials)
+        sampler = Sampler(self._channels["sampler"], settings)
+        calibrator = Calibrator(self._channels["calibrator"], settings)
         self._admissions = Admissions(
             sampler,
             calibrator,
             settings.data_roots,
-            sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
+            sandbox or sandbox_at(settings.sandbox_target, settings),
             # Folders of named splits: those of fetched data first.
             split_folders=(
                 settings.cache / "data",
@@ -129,7 +128,7 @@ class Aggregator(GrpcService):
             jobs, experiments, self._follow_up, self._metrics, self._workers, self._tasks
         )
         self._status = LabStatusServicer(
-            self._counts, self._app, self._channels, settings.credentials, self._workers
+            self._counts, self._app, self._channels, settings, self._workers
         )
         self._reaper = Reaper(jobs, self._follow_up, self._metrics, pause=settings.reap_seconds)
         self._page = self._make_page()

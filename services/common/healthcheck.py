@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from dataclasses import replace
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -22,8 +21,8 @@ def check(
     An empty service is the whole server.
     """
     request = health_pb2.HealthCheckRequest(service=service)
-    given = ConnectionSettings().credentials if credentials is None else credentials
-    certificates = replace(given, token=SecretStr(""), token_file=None)
+    given = ConnectionSettings() if credentials is None else credentials
+    certificates = given.model_copy(update={"token": SecretStr(""), "token_file": None})
     with open_channel(target, certificates, ()) as channel:
         try:
             response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout)

@@ -21,15 +21,10 @@ Check = Callable[[], Awaitable[Sequence[status_pb2.Dependency]]]
 Metadata = Sequence[tuple[str, str | bytes]]
 
 
-async def needs_nothing() -> Sequence[status_pb2.Dependency]:
-    """Return no dependencies."""
-    return ()
-
-
 class StatusServicer(status_pb2_grpc.StatusServiceServicer):
     """Reports the status of one service."""
 
-    def __init__(self, check: Check = needs_nothing) -> None:
+    def __init__(self, check: Check | None = None) -> None:
         self._check = check
 
     @override
@@ -38,7 +33,9 @@ class StatusServicer(status_pb2_grpc.StatusServiceServicer):
     ) -> status_pb2.GetStatusResponse:
         """Check the dependencies and return the status."""
         return status_pb2.GetStatusResponse(
-            version=version("modnorm"), time=now(), dependencies=await self._check()
+            version=version("modnorm"),
+            time=now(),
+            dependencies=await self._check() if self._check else (),
         )
 
 

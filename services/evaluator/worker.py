@@ -138,9 +138,7 @@ class Worker:
         self._woken = threading.Event()
         self._listener = WorkListener(settings.broker_url, self._woken.set, self.name)
         self._watchdog = Watchdog(settings.stall_seconds)
-        self._channel = open_channel(
-            settings.aggregator_target, settings.credentials, CHANNEL_OPTIONS
-        )
+        self._channel = open_channel(settings.aggregator_target, settings, CHANNEL_OPTIONS)
         client = AggregatorClient(
             JobServiceStub(self._channel), worker=self.name, shutdown=self._shutdown
         )
@@ -155,7 +153,7 @@ class Worker:
             client,
             loading,
             watchdog=self._watchdog,
-            sandbox=sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
+            sandbox=sandbox or sandbox_at(settings.sandbox_target, settings),
             metrics=EvaluatorMetrics(registry or CollectorRegistry()),
         )
         self._runner = JobRunner(

@@ -37,7 +37,7 @@ def test_a_call_over_a_closed_connection_is_refused(read, free_address):
 def test_what_is_no_token_is_refused_with_its_setting(free_address, tmp_path, text, kept):
     file = tmp_path / "token"
     file.write_text(text)
-    shown = Credentials(token_file=file) if kept == "file" else Credentials(SecretStr(text))
+    shown = Credentials(token_file=file) if kept == "file" else Credentials(token=SecretStr(text))
     with Client(free_address, credentials=shown) as client:
         for call in (lambda: client.get("e1"), lambda: next(client.watch("e1"))):
             with error_at("MODNORM_TOKEN" + "_FILE" * (kept == "file")) as raised:
@@ -47,7 +47,7 @@ def test_what_is_no_token_is_refused_with_its_setting(free_address, tmp_path, te
 
 @pytest.mark.parametrize("given", ["tls_cert", "tls_key"])
 def test_no_token_goes_in_clear_beside_a_certificate(free_address, tmp_path, given):
-    shown = Credentials(SecretStr("secret"), **{given: tmp_path / "file.pem"})
+    shown = Credentials(token=SecretStr("secret"), **{given: tmp_path / "file.pem"})
     with error_at("MODNORM_TLS_CA", "nothing would be encrypted"):
         Client(free_address, credentials=shown)
 
@@ -80,7 +80,7 @@ async def test_calls_take_a_proxy_to_other_machines_only_if_modnorm_names_one(
         monkeypatch.setenv(name, url)
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("MODNORM_PROXY", url if own_proxy else "")
-    target, credentials = f"{host}:{lab.getsockname()[1]}", ConnectionSettings().credentials
+    target, credentials = f"{host}:{lab.getsockname()[1]}", ConnectionSettings()
     open_one = open_channel if opened == "blocking" else open_async_channel
     channel = open_one(target, credentials, ())
     stub = health_pb2_grpc.HealthStub(channel)
