@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
-from typing import NamedTuple
 
 import grpc.aio
 from celery import Celery
@@ -31,23 +31,6 @@ from modnorm.v1 import status_pb2, status_pb2_grpc
 from modnorm.wire.connection import Credentials
 
 
-class LabCounts(NamedTuple):
-    """Counts of jobs and experiments at one time."""
-
-    experiments: Mapping[ExperimentState, int]
-    open_jobs: Mapping[tuple[JobState, Split], int]
-    """Pending and leased jobs; metrics count the others when they end."""
-
-
-class LeaseHolder(NamedTuple):
-    """A worker that holds leases."""
-
-    worker: str
-    jobs: int
-    last_seen: float
-    """Time of its last claim or heartbeat, in seconds since the epoch."""
-
-
 class LabCountStore:
     """Counts over all experiments; the indexed queries' cost grows with the open jobs."""
 
@@ -55,8 +38,11 @@ class LabCountStore:
         self._database = database
         self._lease_seconds = lease_seconds
 
-    def count(self) -> LabCounts:
-        """Count experiments by state, and open jobs by state and split."""
+    def count(self) -> tuple[Mapping[ExperimentState, int], Mapping[tuple[JobState, Split], int]]:
+        """Count experiments by state, and open jobs by state and split.
+
+        Metrics count the other jobs when they end.
+        """
         by_state = select(Experiment.state, func.count()).group_by(col(Experiment.state))
         by_split = (
             select(Job.state, Job.split, func.count())
@@ -66,13 +52,13 @@ class LabCountStore:
         with self._database.read() as session:
             experiments = dict(session.exec(by_state).all())
             jobs = {(state, split): count for state, split, count in session.exec(by_split)}
-        return LabCounts(
+        return (
             {state: experiments.get(state, 0) for state in ExperimentState},
             {(state, split): jobs.get((state, split), 0) for state in OPEN for split in Split},
         )
 
-    def lease_holders(self, limit: int) -> Sequence[LeaseHolder]:
-        """Return the workers that hold leases, by name."""
+    def lease_holders(self, limit: int) -> Mapping[str, tuple[int, float]]:
+        """Return the leases of each worker that holds some, and the time of its last call."""
         query = (
             select(Job.worker, func.count(), func.max(Job.lease_deadline))
             .where(Job.state == JobState.LEASED)
@@ -81,11 +67,10 @@ class LabCountStore:
             .limit(limit)
         )
         with self._database.read() as session:
-            holders = session.exec(query).all()
-        return [
-            LeaseHolder(worker, jobs, (deadline or 0.0) - self._lease_seconds)
-            for worker, jobs, deadline in holders
-        ]
+            return {
+                worker: (jobs, (deadline or 0.0) - self._lease_seconds)
+                for worker, jobs, deadline in session.exec(query)
+            }
 
 
 MAX_KEPT = 1_000
@@ -94,19 +79,13 @@ MAX_KEPT = 1_000
 Key = frozenset[tuple[str, str]]
 
 
-class _Replay(NamedTuple):
-    like: Key
-    """Environment and request, which determine the answers."""
-    canary: str
-    time: float
-
-
 class Canaries:
     """The last replay of each worker; used in one event loop."""
 
     def __init__(self, lately: float) -> None:
         self._lately = lately
-        self._replays: BoundedDict[str, _Replay] = BoundedDict(MAX_KEPT)
+        self._replays: BoundedDict[str, tuple[Key, str, float]] = BoundedDict(MAX_KEPT)
+        """By worker: environment and request, which determine the answers; digest; time."""
 
     def note(self, worker: str, environment: Mapping[str, str]) -> bool:
         """Store the environment of a report; return whether it is new."""
@@ -115,16 +94,16 @@ class Canaries:
             return False
         known = self._replays.get(worker)
         like = like_of(environment)
-        self._replays[worker] = _Replay(like, canary, time.time())
-        return known is None or (known.like, known.canary) != (like, canary)
+        self._replays[worker] = like, canary, time.time()
+        return known is None or known[:2] != (like, canary)
 
     def deviations(self) -> Mapping[str, str]:
         """Return warnings by worker: for the minority, or for both of two that differ."""
         since = time.time() - self._lately
         alike: dict[Key, dict[str, str]] = {}
-        for worker, replay in self._replays.items():
-            if replay.time >= since:
-                alike.setdefault(replay.like, {})[worker] = replay.canary
+        for worker, (like, canary, noted) in self._replays.items():
+            if noted >= since:
+                alike.setdefault(like, {})[worker] = canary
         warnings: dict[str, str] = {}
         for canaries in alike.values():
             (most, count), *others = Counter(canaries.values()).most_common()
@@ -157,21 +136,21 @@ class Workers:
         """Record that an evaluator claimed a job."""
         self._claims[name] = version, time.time()
 
-    def messages(self, lease_holders: Sequence[LeaseHolder]) -> Sequence[status_pb2.SeenWorker]:
+    def messages(self, leases: Mapping[str, tuple[int, float]]) -> Sequence[status_pb2.SeenWorker]:
         """Return the workers that recently claimed jobs or hold leases, by name."""
-        since, leases = time.time() - RECENT_SECONDS, {one.worker: one for one in lease_holders}
+        since = time.time() - RECENT_SECONDS
         recent = {name for name, (_, claimed) in self._claims.items() if claimed >= since}
         warnings = self.canaries.deviations()
         messages = []
         for name in sorted(recent | leases.keys()):
-            holder = leases.get(name)
+            jobs, last_seen = leases.get(name, (0, 0.0))
             version, claimed = self._claims.get(name, ("", 0.0))
             messages.append(
                 status_pb2.SeenWorker(
                     name=name,
-                    jobs=holder.jobs if holder else 0,
+                    jobs=jobs,
                     version=version,
-                    seen=timestamp(max(claimed, holder.last_seen if holder else 0.0)),
+                    seen=timestamp(max(claimed, last_seen)),
                     warning=warnings.get(name, ""),
                 )
             )
@@ -200,30 +179,23 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
         self, request: status_pb2.GetStatusRequest, context: object
     ) -> status_pb2.GetStatusResponse:
         """Check all dependencies concurrently; the entry of each states whether it is usable."""
-        counted: list[tuple[LabCounts, Sequence[LeaseHolder]]] = []
+        response = status_pb2.GetStatusResponse(version=version("modnorm"), time=now())
 
         def count() -> None:
-            counted.append((self._counts.count(), self._counts.lease_holders(MAX_WORKERS)))
-
-        def check_queue() -> None:
-            check_broker(self._app)
+            holders, (_, jobs) = self._counts.lease_holders(MAX_WORKERS), self._counts.count()
+            response.workers.extend(self._workers.messages(holders))
+            response.jobs_pending = sum(jobs[JobState.PENDING, split] for split in Split)
 
         dependencies = await asyncio.gather(
             _check("database", count, "start the database, or fix MODNORM_DATABASE_URL"),
             _check(
                 "broker",
-                check_queue,
+                partial(check_broker, self._app),
                 "start the broker, or fix MODNORM_BROKER_URL; no job is lost meanwhile",
             ),
             *(self._check_service(name, channel) for name, channel in self._channels.items()),
         )
-        response = status_pb2.GetStatusResponse(
-            version=version("modnorm"), time=now(), dependencies=dependencies
-        )
-        for counts, holders in counted:
-            response.workers.extend(self._workers.messages(holders))
-            pending = (counts.open_jobs[JobState.PENDING, split] for split in Split)
-            response.jobs_pending = sum(pending)
+        response.dependencies.extend(dependencies)
         return response
 
     async def _check_service(self, name: str, channel: grpc.aio.Channel) -> status_pb2.Dependency:

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from modnorm.errors import UnavailableError
 from modnorm.services.aggregator.experiments.lifecycle import Change
-from modnorm.services.aggregator.lab_status import LabCounts, LabCountStore
+from modnorm.services.aggregator.lab_status import LabCountStore
 from modnorm.services.aggregator.storage.tables import (
     IN_SETUP,
     TERMINAL,
@@ -63,7 +63,13 @@ class AggregatorMetrics:
             ("state",),
             buckets=EXPERIMENT_BUCKETS,
         )
-        self._begin_at_zero()
+        # Every series begins at 0, since a rate needs a first value.
+        for kind in FailureKind:
+            self._failures.labels(kind)
+        for state in IN_SETUP:
+            self._steps.labels(state)
+        for state in TERMINAL:
+            self._experiments.labels(state)
         # Stored, since the lookup of a time series by labels costs more than its update.
         self._scored_of = {split: self._scored.labels(split) for split in Split}
         self._seconds_of = [self._phases.labels(phase) for phase in PHASES]
@@ -104,19 +110,6 @@ class AggregatorMetrics:
             seconds = experiment.end_time - experiment.create_time
             self._experiments.labels(experiment.state).observe(seconds)
 
-    def _begin_at_zero(self) -> None:
-        """Create every time series with value 0, since a rate needs a first value."""
-        for split in Split:
-            self._scored.labels(split)
-        for kind in FailureKind:
-            self._failures.labels(kind)
-        for phase in PHASES:
-            self._phases.labels(phase)
-        for state in IN_SETUP:
-            self._steps.labels(state)
-        for state in TERMINAL:
-            self._experiments.labels(state)
-
 
 class LabCollector(Collector):
     """Counts jobs and experiments in the database at each scrape."""
@@ -129,26 +122,22 @@ class LabCollector(Collector):
         """Yield the counts and whether the database answers; only the latter if it does not."""
         up = GaugeMetricFamily("modnorm_database_up", "1 when the database answers.")
         try:
-            counts = self._counts.count()
+            experiments, open_jobs = self._counts.count()
         except UnavailableError:
             up.add_metric((), 0)
             yield up
             return
         up.add_metric((), 1)
         yield up
-        yield from _families(counts)
-
-
-def _families(counts: LabCounts) -> Iterator[Metric]:
-    jobs = GaugeMetricFamily(
-        "modnorm_open_jobs", "Pending and leased jobs.", labels=("state", "split")
-    )
-    for (state, split), count in sorted(counts.open_jobs.items()):
-        jobs.add_metric((state, split), count)
-    yield jobs
-    experiments = GaugeMetricFamily(
-        "modnorm_experiments", "Experiments by state.", labels=("state",)
-    )
-    for name, count in counts.experiments.items():
-        experiments.add_metric((name,), count)
-    yield experiments
+        jobs = GaugeMetricFamily(
+            "modnorm_open_jobs", "Pending and leased jobs.", labels=("state", "split")
+        )
+        for labels, count in sorted(open_jobs.items()):
+            jobs.add_metric(labels, count)
+        yield jobs
+        states = GaugeMetricFamily(
+            "modnorm_experiments", "Experiments by state.", labels=("state",)
+        )
+        for state, count in experiments.items():
+            states.add_metric((state,), count)
+        yield states

@@ -131,7 +131,12 @@ class Aggregator(GrpcService):
             self._counts, self._app, self._channels, settings, self._workers
         )
         self._reaper = Reaper(jobs, self._follow_up, self._metrics, pause=settings.reap_seconds)
-        self._page = self._make_page()
+        self._page: "PageServer | None" = None
+        if settings.page_address:
+            from modnorm.services.aggregator.web.lab_catalog import LabCatalog  # noqa: PLC0415
+            from modnorm.services.aggregator.web.page_server import PageServer  # noqa: PLC0415 - slow imports
+
+            self._page = PageServer(settings, LabCatalog(self._database, self._runs))
         self._background: list[asyncio.Task[None]] = []
 
     @override
@@ -178,14 +183,6 @@ class Aggregator(GrpcService):
         if change.pending:
             self._announcer.announce()
         self._notifier.notify(change.experiment_id)
-
-    def _make_page(self) -> "PageServer | None":
-        if not self._settings.page_address:
-            return None
-        from modnorm.services.aggregator.web.lab_catalog import LabCatalog  # noqa: PLC0415
-        from modnorm.services.aggregator.web.page_server import PageServer  # noqa: PLC0415 - slow imports
-
-        return PageServer(self._settings, LabCatalog(self._database, self._runs))
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(self._experiments, server)

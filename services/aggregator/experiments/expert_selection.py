@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import takewhile
 from threading import Lock
 
-from sqlalchemy import Select
 from sqlalchemy import select as select_columns
 from sqlmodel import Session, col, select
 
@@ -165,7 +164,14 @@ def _stored(session: Session, experiment: Experiment) -> Thresholds:
     size = population.ensemble_sizes[-1]
     thresholds = Thresholds(population.reported_prefixes, size)
     for prefix in population.reported_prefixes:
-        scores = _scores(experiment, prefix)
+        scores = select_columns(col(Job.candidate), col(Job.metric)).where(
+            col(Job.experiment_id) == experiment.id,
+            col(Job.split) == Split.SELECTION,
+            col(Job.state) == JobState.DONE,
+            col(Job.metric).is_not(None),
+            col(Job.candidate) != BASE_INDEX,
+            col(Job.candidate) < prefix,
+        )
         best = session.execute(scores.order_by(col(Job.metric).desc()).limit(size)).all()
         # Equal scores rank by candidate; the index orders by score only.
         last = best[-1][1] if best else None
@@ -174,15 +180,3 @@ def _stored(session: Session, experiment: Experiment) -> Thresholds:
             if score is not None:
                 thresholds.add(candidate, score)
     return thresholds
-
-
-def _scores(experiment: Experiment, prefix: int) -> Select[int, float | None]:
-    """Return the query for the complete scores of the first `prefix` candidates."""
-    return select_columns(col(Job.candidate), col(Job.metric)).where(
-        col(Job.experiment_id) == experiment.id,
-        col(Job.split) == Split.SELECTION,
-        col(Job.state) == JobState.DONE,
-        col(Job.metric).is_not(None),
-        col(Job.candidate) != BASE_INDEX,
-        col(Job.candidate) < prefix,
-    )

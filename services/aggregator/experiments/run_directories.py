@@ -41,8 +41,18 @@ class RunDirectories:
     def of(self, experiment_id: str) -> Path:
         """Return the directory of a finished experiment; the first call writes it."""
         record = self._experiments.get(experiment_id)
-        _check_has_results(record)
-        place = self._root / _name(*record.experiment.key)
+        experiment = record.experiment
+        if experiment.state is not ExperimentState.SUCCEEDED:
+            reason = with_remedy(experiment.error, experiment.remedy)
+            raise PreconditionError(
+                "only an experiment that succeeded has results, and this one is "
+                f"{experiment.state.lower()}{reason and f': {reason}'}",
+                field="run",
+                remedy="its spec, run or submitted again, reuses the finished work"
+                if experiment.state in TERMINAL
+                else "`modnorm watch` follows it to its end",
+            )
+        place = self._root / _name(experiment.id, experiment.create_time)
         if not place.is_dir():
             with self._writing:
                 if not place.is_dir():
@@ -91,21 +101,6 @@ class RunDirectories:
         write_directory(draft, self._database, record)
         self._files.pop(place, None)
         draft.replace(place)
-
-
-def _check_has_results(record: ExperimentRecord) -> None:
-    experiment = record.experiment
-    if experiment.state is ExperimentState.SUCCEEDED:
-        return
-    reason = with_remedy(experiment.error, experiment.remedy)
-    raise PreconditionError(
-        "only an experiment that succeeded has results, and this one is "
-        f"{experiment.state.lower()}{reason and f': {reason}'}",
-        field="run",
-        remedy="its spec, run or submitted again, reuses the finished work"
-        if experiment.state in TERMINAL
-        else "`modnorm watch` follows it to its end",
-    )
 
 
 def _name(experiment_id: str, create_time: float) -> str:

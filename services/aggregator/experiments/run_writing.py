@@ -32,7 +32,6 @@ from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
     ArtifactKind,
-    Event,
     Experiment,
     Job,
     JobState,
@@ -47,6 +46,8 @@ from modnorm.wire.run_messages import phase_of
 _ALL = 2**31 - 1
 _KEYS = {"experiment_id", "population", "ensemble_size", "row"}
 """Columns of a vote that name its ensemble and row."""
+_NO_JOB = Job(id="", experiment_id="", candidate=0, split=Split.HELDOUT)
+"""The job of a candidate that is no expert."""
 _SHEETS = 16
 """Answer sheets in memory at a time."""
 _BLOCK = 2_048
@@ -154,6 +155,12 @@ def _run_data(
 ) -> RunData:
     experiment, spec = record.experiment, record.experiment.spec
     events, _ = results.events(experiment.id, 0, _ALL)
+    phases: dict[str, float] = {}
+    """Seconds in each state, and on starts of engines."""
+    for event, following in pairwise(map(event_message, events)):
+        name = phase_of(event)
+        seconds = (following.time.ToMicroseconds() - event.time.ToMicroseconds()) / 1e6
+        phases[name] = phases.get(name, 0.0) + seconds
     created, ended = experiment.create_time, experiment.end_time or 0.0
     inputs = {name: getattr(experiment, name) for name in PROVENANCE}
     return RunData(
@@ -198,19 +205,9 @@ def _run_data(
             "request": experiment.request_id,
             "created": timestamp(created).ToJsonString(),
             "ended": timestamp(ended).ToJsonString(),
-            "phases": _phase_seconds(events),
+            "phases": phases,
         },
     )
-
-
-def _phase_seconds(events: Sequence[Event]) -> dict[str, float]:
-    """Return the seconds that an experiment spent in each state, and on starts of engines."""
-    phases: dict[str, float] = {}
-    for event, following in pairwise(map(event_message, events)):
-        name = phase_of(event)
-        seconds = (following.time.ToMicroseconds() - event.time.ToMicroseconds()) / 1e6
-        phases[name] = phases.get(name, 0.0) + seconds
-    return phases
 
 
 def overlap(task: Task | None, selection: Sequence[str], heldout: Sequence[str]) -> int:
@@ -234,7 +231,7 @@ def _task(experiment: Experiment) -> Task | None:
 
 def candidate_row(jobs: CandidateJobs) -> CandidateRow:
     """Return a candidate with the results of its jobs."""
-    job, heldout = jobs.selection, jobs.heldout
+    job, heldout = jobs.selection, jobs.heldout or _NO_JOB
     done = job.state is JobState.DONE
     stopped = None
     if done and job.reward_lower is not None and job.reward_upper is not None:
@@ -245,23 +242,23 @@ def candidate_row(jobs: CandidateJobs) -> CandidateRow:
         state="stopped" if stopped else "scored" if done else "failed",
         selection_reward=job.metric if done and not stopped else None,
         stopped=stopped,
-        heldout_metric=heldout.metric if heldout else None,
+        heldout_metric=heldout.metric,
         selection_tokens=job.tokens,
         selection_answers=_stored_answers(job),
         selection_correct=job.correct,
         selection_valid=job.valid,
         selection_truncated=job.truncated,
         heldout_answers=_stored_answers(heldout),
-        heldout_valid=heldout.valid if heldout else 0,
-        heldout_truncated=heldout.truncated if heldout else 0,
+        heldout_valid=heldout.valid,
+        heldout_truncated=heldout.truncated,
         attempts=job.attempts,
         worker=job.worker,
         seconds=_seconds(job),
-        heldout_attempts=heldout.attempts if heldout else 0,
+        heldout_attempts=heldout.attempts,
         heldout_seconds=_seconds(heldout),
         error=with_remedy(job.error, job.remedy) if job.state is JobState.FAILED else "",
         environment=_environment(job.environment),
-        heldout_environment=_environment(heldout.environment) if heldout else {},
+        heldout_environment=_environment(heldout.environment),
     )
 
 
@@ -278,13 +275,13 @@ def _base_row(record: ExperimentRecord, candidates: Sequence[CandidateJobs]) -> 
     )
 
 
-def _stored_answers(job: Job | None) -> int:
+def _stored_answers(job: Job) -> int:
     """Return the number of stored answers; before a job is done, `answers_done` is progress."""
-    return job.answers_done if job is not None and job.state is JobState.DONE else 0
+    return job.answers_done if job.state is JobState.DONE else 0
 
 
-def _seconds(job: Job | None) -> float:
-    return job.switch_seconds + job.generate_seconds + job.score_seconds if job else 0.0
+def _seconds(job: Job) -> float:
+    return job.switch_seconds + job.generate_seconds + job.score_seconds
 
 
 @lru_cache(maxsize=256)

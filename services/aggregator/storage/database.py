@@ -20,11 +20,11 @@ from sqlmodel import Session, SQLModel
 import modnorm.services.aggregator.storage.tables  # noqa: F401 - fills the metadata
 from modnorm.errors import ModnormError, PreconditionError, UnavailableError
 from modnorm.services.aggregator.storage.dialects import (
+    WRITES,
     analyse_grown,
     check_start,
     open_engine,
     parse_url,
-    writing,
 )
 from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
 
@@ -105,7 +105,7 @@ class Database:
     ) -> None:
         self.evaluations = evaluations
         self._engine = open_engine(parse_url(url), idle_seconds)
-        self._writer = writing(self._engine)
+        self._writer = self._engine.execution_options(**{WRITES: True})
         self._on_fault = on_fault
         self._idle = threading.Condition()
         self._transactions = 0

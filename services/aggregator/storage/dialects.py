@@ -48,13 +48,16 @@ def insert_rows(
 
 
 def analyse_grown(engine: Engine, session: Session) -> None:
-    """Analyse the tables that grew in a committed transaction.
+    """Update Postgres's statistics of the tables that grew in a committed transaction.
 
     Errors are only logged: the rows are stored, and Postgres analyses the table itself later.
     """
     for table in sorted(session.info.pop(_GROWN, ())):
         try:
-            analyse(engine, table)
+            if engine.dialect.name == "postgresql":
+                with engine.begin() as connection:
+                    connection.exec_driver_sql(_ANALYSE_WAIT)
+                    connection.exec_driver_sql(f"ANALYZE {table}")
         except SQLAlchemyError as error:
             logger.warning("table %s was not analysed: %s", table, error)
 
@@ -72,16 +75,11 @@ _CONNECTION: Mapping[str, int] = MappingProxyType(
 """Options of Postgres: a vanished host is given up after 30 seconds. The last option is in
 milliseconds."""
 _SESSION_CHECKS = 5
-_WRITES = "modnorm_write"
-"""Option of an engine whose transactions write."""
+WRITES = "modnorm_write"
+"""Option of an engine whose transactions write: on SQLite they take the lock at their start."""
 _POSTGRES_TIME = select(extract("epoch", func.clock_timestamp()))
 _ANALYSE_WAIT = "SET LOCAL lock_timeout = '2s'"
 """Timeout above one second, after which Postgres's own `ANALYZE` yields to a waiting one."""
-
-
-def writing(engine: Engine) -> Engine:
-    """Return the engine for write transactions, which on SQLite take the lock at their start."""
-    return engine.execution_options(**{_WRITES: True})
 
 
 def lock_table(session: Session, table: type[SQLModel]) -> None:
@@ -111,14 +109,6 @@ def insert_if_absent(
     on_sqlite = session.get_bind().dialect.name == "sqlite"
     insert = sqlite.insert if on_sqlite else postgresql.insert
     session.exec(insert(table).values(values).on_conflict_do_nothing())
-
-
-def analyse(engine: Engine, table: str) -> None:
-    """Update Postgres's statistics of a table; do nothing on SQLite."""
-    if engine.dialect.name == "postgresql":
-        with engine.begin() as connection:
-            connection.exec_driver_sql(_ANALYSE_WAIT)
-            connection.exec_driver_sql(f"ANALYZE {table}")
 
 
 def parse_url(text_url: str) -> URL:
@@ -195,12 +185,14 @@ def open_engine(url: URL, idle_seconds: float) -> Engine:
     engine = create_engine(
         url, pool_use_lifo=True, pool_pre_ping=True, connect_args=dict(_CONNECTION)
     )
-    event.listen(engine, "connect", partial(_prepare_postgres, _session_settings(idle_seconds)))
+    event.listen(engine, "connect", partial(_prepare_postgres, idle_seconds))
     return engine
 
 
-def _session_settings(idle_seconds: float) -> Mapping[str, float]:
-    """Return the settings of sessions in Postgres, in milliseconds; seconds for keepalives.
+def _prepare_postgres(
+    idle_seconds: float, connection: "PostgresConnection", _record: object
+) -> None:
+    """Configure a session by statements, because connection poolers refuse startup options.
 
     A low cost of random reads makes plans use indexes. With the default, which fits rotating
     disks, an update of dozens of jobs reads thousands and takes twice as long.
@@ -209,7 +201,7 @@ def _session_settings(idle_seconds: float) -> Mapping[str, float]:
     hours. A stopped process still acknowledges packets; its idle transaction is aborted. The TCP
     settings have no effect on Unix sockets.
     """
-    return {
+    settings = {
         "random_page_cost": 1.1,
         "tcp_keepalives_idle": _CONNECTION["keepalives_idle"],
         "tcp_keepalives_interval": _CONNECTION["keepalives_interval"],
@@ -217,28 +209,15 @@ def _session_settings(idle_seconds: float) -> Mapping[str, float]:
         "tcp_user_timeout": _CONNECTION["tcp_user_timeout"],
         "idle_in_transaction_session_timeout": round(1000 * idle_seconds),
     }
-
-
-def _prepare_postgres(
-    settings: Mapping[str, float], connection: "PostgresConnection", _record: object
-) -> None:
-    """Configure a session by statements, because connection poolers refuse startup options."""
     connection.autocommit = True  # a stopped process must not leave an idle transaction here
     connection.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()))
     connection.autocommit = False
 
 
 def _prepare_sqlite(connection: SqliteConnection, _record: object) -> None:
-    """Configure SQLite: explicit transactions, waits for locks, foreign keys."""
+    """Configure SQLite: explicit transactions, write-ahead log, foreign keys."""
     connection.isolation_level = None
-    _use_wal(connection)
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _use_wal(connection: SqliteConnection) -> None:
-    """Switch a new file to write-ahead logging; SQLite does not wait for others that do so too."""
-    retrying = Retrying(
+    retrying = Retrying(  # SQLite does not wait for others that switch a new file too
         retry=retry_if_exception(
             lambda error: (
                 isinstance(error, OperationalError) and error.sqlite_errorcode == SQLITE_BUSY
@@ -249,9 +228,11 @@ def _use_wal(connection: SqliteConnection) -> None:
         reraise=True,
     )
     retrying(connection.execute, "PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _begin_sqlite(connection: Connection) -> None:
     """Take the write lock at the start, since a later request for it could fail."""
-    writes = connection.get_execution_options().get(_WRITES, False)
+    writes = connection.get_execution_options().get(WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -258,11 +258,6 @@ class Experiment(SQLModel, table=True):
     """JSON list of the experts of a finished run, if the experiment only votes."""
 
     @property
-    def key(self) -> tuple[str, float]:
-        """Id and time of creation: a removed experiment that is submitted again has its old id."""
-        return self.id, self.create_time
-
-    @property
     def spec(self) -> ExperimentSpec:
         return parsed_spec(self.spec_json)
 

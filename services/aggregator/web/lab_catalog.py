@@ -41,17 +41,6 @@ from modnorm.web.sources import (
 from modnorm.wire.run_messages import extent
 
 
-def list_experiments(
-    session: Session, scope: str | None, start: int, limit: int
-) -> Sequence[Experiment]:
-    """Return experiments, newest first."""
-    newest = col(Experiment.create_time).desc(), col(Experiment.id).desc()
-    query = select(Experiment).order_by(*newest)
-    if scope is not None:
-        query = query.where(Experiment.tenant == scope)
-    return session.exec(query.offset(start).limit(limit)).all()
-
-
 def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
     """Return the figures of experiments that have finished, by id."""
     bases = {
@@ -80,32 +69,6 @@ def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
             accuracy_interval(top.metric, top.rows, top.correct),
         )
     return figures
-
-
-def last_events(session: Session, experiment_id: str, limit: int) -> Sequence[Event]:
-    """Return the last events of an experiment, oldest first."""
-    query = (
-        select(Event)
-        .where(Event.experiment_id == experiment_id)
-        .order_by(col(Event.cursor).desc())
-        .limit(limit)
-    )
-    return session.exec(query).all()[::-1]
-
-
-def busy_workers(session: Session, experiment_id: str) -> Sequence[BusyWorker]:
-    """Return the workers that hold leases of an experiment, by name."""
-    query = (
-        select(Job.worker, func.count())
-        .where(
-            Job.experiment_id == experiment_id,
-            col(Job.split).in_(Split),  # lets the query use an index
-            Job.state == JobState.LEASED,
-        )
-        .group_by(col(Job.worker))
-        .order_by(col(Job.worker))
-    )
-    return [BusyWorker(name, jobs) for name, jobs in session.exec(query)]
 
 
 _PACE_EVENTS = 200
@@ -163,10 +126,27 @@ class CatalogRun(ViewedRun):
 
     def _progress(self) -> Progress:
         """Return its progress as of the last event."""
+        last_events = (
+            select(Event)
+            .where(Event.experiment_id == self.name)
+            .order_by(col(Event.cursor).desc())
+            .limit(_PACE_EVENTS)
+        )
+        lease_holders = (
+            select(Job.worker, func.count())
+            .where(
+                Job.experiment_id == self.name,
+                col(Job.split).in_(Split),  # lets the query use an index
+                Job.state == JobState.LEASED,
+            )
+            .group_by(col(Job.worker))
+            .order_by(col(Job.worker))
+        )
         with self._database.read() as session:
-            events = last_events(session, self.name, _PACE_EVENTS)
-            workers = busy_workers(session, self.name)
-        messages = [event_message(event) for event in events]
+            messages = [
+                event_message(event) for event in reversed(session.exec(last_events).all())
+            ]
+            workers = [BusyWorker(name, jobs) for name, jobs in session.exec(lease_holders)]
         last = messages[-1]
         done, total = extent(last)
         counts, unit = last.progress, "jobs"
@@ -201,8 +181,12 @@ class LabCatalog:
     def runs(self, page: int) -> RunPage:
         """Return one page of the list."""
         start, scope = (page - 1) * PAGE_LINES, current_caller().scope
+        newest = col(Experiment.create_time).desc(), col(Experiment.id).desc()
+        query = select(Experiment).order_by(*newest)
+        if scope is not None:
+            query = query.where(Experiment.tenant == scope)
         with self._database.read() as session:
-            experiments = list_experiments(session, scope, start, PAGE_LINES + 1)
+            experiments = session.exec(query.offset(start).limit(PAGE_LINES + 1)).all()
             shown = experiments[:PAGE_LINES]
             figures = headlines(session, [each.id for each in shown])
         runs = [self._run(each, figures[each.id]) for each in shown]

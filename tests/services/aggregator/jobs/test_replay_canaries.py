@@ -55,4 +55,4 @@ def test_a_lab_shows_the_warning_with_the_worker():
     for name, canary in (("w1", "aa"), ("w2", "aa"), ("w3", "bb")):
         workers.record_claim(name, "1")
         workers.canaries.note(name, {**H200, "canary": canary})
-    assert [bool(worker.warning) for worker in workers.messages([])] == [False, False, True]
+    assert [bool(worker.warning) for worker in workers.messages({})] == [False, False, True]
