@@ -55,6 +55,8 @@ logger = logging.getLogger(__name__)
 class Aggregator(GrpcService):
     """The aggregator, the only service that uses the database; made inside its event loop."""
 
+    _page: "PageServer | None" = None
+
     def __init__(  # noqa: PLR0913 - its parts
         self,
         settings: AggregatorSettings,
@@ -131,7 +133,6 @@ class Aggregator(GrpcService):
             self._counts, self._app, self._channels, settings, self._workers
         )
         self._reaper = Reaper(jobs, self._follow_up, self._metrics, pause=settings.reap_seconds)
-        self._page: "PageServer | None" = None
         if settings.page_address:
             from modnorm.services.aggregator.web.lab_catalog import LabCatalog  # noqa: PLC0415
             from modnorm.services.aggregator.web.page_server import PageServer  # noqa: PLC0415 - slow imports

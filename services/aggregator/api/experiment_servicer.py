@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from modnorm.services.aggregator.api.job_messages import fill_model
+from modnorm.services.aggregator.api.job_servicer import model_of
 from modnorm.services.aggregator.experiments.admission import Admission, Admissions
 from modnorm.services.aggregator.experiments.experiment_setup import Conductor
 from modnorm.services.aggregator.experiments.experiment_store import (
@@ -86,9 +86,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         if record is None:
             record = await self._tasks.run(self._create(request.request_id, admission, tenant))
         if self._on_create is not None and record.experiment.state not in TERMINAL:
-            coming = evaluation_pb2.Job()
-            fill_model(coming, record.experiment)
-            self._on_create(coming)
+            self._on_create(model_of(record.experiment))
         return experiment_pb2.CreateExperimentResponse(experiment=experiment_message(record))
 
     @override

@@ -3,28 +3,31 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Generic, TypeVar
 
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from modnorm.services.aggregator.api.job_messages import fill_job
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change, with_remedy
 from modnorm.services.aggregator.jobs.job_store import JobStore
+from modnorm.services.aggregator.jobs.leases import Claim
 from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.lab_status import Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics
 from modnorm.services.aggregator.storage.tables import (
     TERMINAL,
     ArtifactKind,
+    Experiment,
     FailureKind,
     JobState,
+    parsed_spec,
 )
 from modnorm.services.common.background import ShieldedTasks
 from modnorm.services.common.logging import naming
-from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from modnorm.v1 import common_pb2, evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import (
     ClaimJobRequest,
     ClaimJobResponse,
@@ -36,7 +39,14 @@ from modnorm.v1.evaluation_pb2 import (
     ReportJobRequest,
     ReportJobResponse,
 )
-from modnorm.wire.conversions import answer_from_proto, descriptor_from_proto
+from modnorm.wire.conversions import (
+    answer_from_proto,
+    descriptor_from_proto,
+    descriptor_to_proto,
+    from_message,
+    section_to_proto,
+    to_message,
+)
 
 LARGEST_BATCH = 256
 
@@ -45,7 +55,7 @@ AskedT = TypeVar("AskedT")
 AnswerT = TypeVar("AnswerT")
 
 
-class Batches(Generic[AskedT, AnswerT]):
+class CallBatcher(Generic[AskedT, AnswerT]):
     """Passes what many calls ask to a function in batches, in order; used in one event loop.
 
     While a thread works on a batch, further calls wait for the next one.
@@ -103,10 +113,7 @@ MAX_REASON = 2000
 """Characters of a failure's reason and of its remedy, which are stored, sent and logged."""
 
 _KINDS = {
-    evaluation_pb2.FAILURE_KIND_INFRASTRUCTURE: FailureKind.INFRASTRUCTURE,
-    evaluation_pb2.FAILURE_KIND_CANDIDATE: FailureKind.CANDIDATE,
-    evaluation_pb2.FAILURE_KIND_FATAL: FailureKind.FATAL,
-    evaluation_pb2.FAILURE_KIND_RELEASED: FailureKind.RELEASED,
+    evaluation_pb2.FailureKind.Value(f"FAILURE_KIND_{kind.name}"): kind for kind in FailureKind
 }
 
 _ENDED = (JobState.DONE, JobState.FAILED)
@@ -121,19 +128,19 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self,
         jobs: JobStore,
         experiments: ExperimentStore,
-        changed: Callable[[Change], None],
+        follow_up: Callable[[Change], None],
         metrics: AggregatorMetrics,
         workers: Workers,
         tasks: ShieldedTasks,
     ) -> None:
         self._jobs = jobs
         self._experiments = experiments
-        self._changed = changed
+        self._announce = follow_up
         self._metrics = metrics
         self._workers = workers
         self._tasks = tasks
-        self._claims = Batches(jobs.claim_all)
-        self._reports = Batches(jobs.report_all)
+        self._claims = CallBatcher(jobs.claim_all)
+        self._reports = CallBatcher(jobs.report_all)
         self._stages: dict[str, str] = {}
         """The last stage of each engine that starts, by the job that it starts for."""
 
@@ -193,8 +200,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         text = await asyncio.to_thread(
             self._experiments.artifact, request.rows_digest, ArtifactKind.ROWS
         )
-        for batch in _batches(text.split("\n")):
-            yield evaluation_pb2.FetchRowsResponse(rows_json=batch)
+        for page in _pages(text.split("\n")):
+            yield evaluation_pb2.FetchRowsResponse(rows_json=page)
 
     @override
     async def GetScaleMap(
@@ -215,8 +222,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             self._experiments.steps, request.experiment_id, request.digest, request.after
         )
         yield evaluation_pb2.FetchLineageResponse(origin_json=origin)
-        for batch in _batches(steps):
-            yield evaluation_pb2.FetchLineageResponse(steps_json=batch)
+        for page in _pages(steps):
+            yield evaluation_pb2.FetchLineageResponse(steps_json=page)
 
     @override
     async def FetchGenerator(
@@ -238,7 +245,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         if claim is not None:
             with naming(**claim.job.log_fields):
                 logger.debug("leased")
-            fill_job(response.job, claim, self._jobs.lease_seconds)
+            response.job.CopyFrom(_job_message(claim, self._jobs.lease_seconds))
         return response
 
     def _release(self, response: ClaimJobResponse) -> None:
@@ -257,7 +264,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         if not stage:
             del self._stages[lease.job_id]
         change = await asyncio.to_thread(self._jobs.record_start, lease.job_id, lease.token, stage)
-        self._changed(change)
+        self._announce(change)
 
     async def _report(self, report: Report) -> None:
         self._stages.pop(report.job_id, None)
@@ -287,16 +294,16 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         """Wake watchers and publish jobs; log the end of the attempt and a new phase or end."""
         job, experiment = change.job, change.experiment
         if job is None or experiment is None:
-            self._changed(change)
+            self._announce(change)
             return
         with naming(**job.log_fields):
             logger.log(level, message)
             if experiment.state in TERMINAL or (change.pending and job.state in _ENDED):
                 logger.info("experiment is %s", experiment.state)
-            self._changed(change)
+            self._announce(change)
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+def _pages(texts: Sequence[str]) -> Iterator[list[str]]:
     """Yield texts in messages of bounded size."""
     batch: list[str] = []
     total = 0
@@ -326,16 +333,53 @@ def _read_report(request: ReportJobRequest) -> Report:
             field="environment",
             remedy="report only entries that answers depend on",
         )
-    return Report(
+    return from_message(
+        Report,
+        request,
         job_id=request.lease.job_id,
         token=request.lease.token,
-        worker=request.worker,
         descriptor=descriptor_from_proto(request.descriptor),
         answers=sorted(map(answer_from_proto, request.answers), key=attrgetter("row")),
         environment=dict(request.environment),
-        switch_seconds=request.switch_seconds,
-        generate_seconds=request.generate_seconds,
-        score_seconds=request.score_seconds,
-        normaliser=request.normaliser,
-        stopped=request.stopped,
+    )
+
+
+def model_of(experiment: Experiment) -> evaluation_pb2.Job:
+    """Return the fields that all jobs of an experiment share: model, engine and task."""
+    message = evaluation_pb2.Job(model_digest=experiment.model_digest)
+    message.MergeFrom(_specified(experiment.spec_json))
+    return message
+
+
+def _job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
+    """Return a leased job with all data that a worker needs."""
+    job, experiment = claim.job, claim.experiment
+    message = model_of(experiment)
+    lease = message.lease
+    lease.job_id, lease.token, lease.seconds = job.id, job.token, lease_seconds
+    message.experiment_id = experiment.id
+    message.scorer = experiment.scorer
+    message.max_tokens = experiment.max_tokens
+    message.descriptor.CopyFrom(descriptor_to_proto(claim.candidate.descriptor))
+    message.split = evaluation_pb2.Split.Value(f"SPLIT_{job.split.name}")
+    message.rows_digest = experiment.rows_of(job.split)[0]
+    if claim.candidate.needs_proposal:
+        message.generator_digest = experiment.generator_digest
+    message.candidate = job.candidate
+    if claim.threshold is not None:
+        message.threshold.CopyFrom(to_message(evaluation_pb2.Threshold, claim.threshold))
+    message.skipped_rows.extend(claim.skipped)
+    message.replay_digest = experiment.selection_digest
+    return message
+
+
+@lru_cache(maxsize=64)
+def _specified(spec_json: str) -> evaluation_pb2.Job:
+    """Return the fields that all jobs of a spec share. The message is cached; do not change it."""
+    spec = parsed_spec(spec_json)
+    return evaluation_pb2.Job(
+        model=section_to_proto(spec.model, common_pb2.ModelRef),
+        task=spec.task.name,
+        declaration=spec.task.declaration,
+        engine=section_to_proto(spec.engine, common_pb2.EngineSpec),
     )

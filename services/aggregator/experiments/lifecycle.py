@@ -15,7 +15,7 @@ from sqlmodel import Session, col, func, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.services.aggregator.experiments.reuse import content_keys, reuse_evaluations
+from modnorm.services.aggregator.experiments.reuse import NewJob, content_keys, reuse_evaluations
 from modnorm.services.aggregator.storage.codec import pack_coefficients
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.tables import (
@@ -215,19 +215,27 @@ def add_jobs(session: Session, experiment: Experiment, batch: Batch) -> int:
     places = count()
     for split, candidates in batch.items():
         keys = content_keys(session, experiment, split, candidates)
-        rows = [
-            {
-                "id": str(uuid.uuid5(_JOB_NAMESPACE, f"{experiment.id}/{split}/{candidate}")),
-                "experiment_id": experiment.id,
-                "candidate": candidate,
-                "split": split,
-                "place": next(places),
-                "content_key": keys.get(candidate, ""),
-            }
+        jobs = [
+            NewJob(
+                str(uuid.uuid5(_JOB_NAMESPACE, f"{experiment.id}/{split}/{candidate}")),
+                candidate,
+                keys.get(candidate, ""),
+            )
             for candidate in candidates
         ]
+        rows = (
+            {
+                "id": job.id,
+                "experiment_id": experiment.id,
+                "candidate": job.candidate,
+                "split": split,
+                "place": next(places),
+                "content_key": job.key,
+            }
+            for job in jobs
+        )
         insert_rows(session, Job, rows)
-        reuse_evaluations(session, experiment, split, rows)
+        reuse_evaluations(session, experiment, split, jobs)
     return experiment.jobs_done
 
 

@@ -62,22 +62,22 @@ _FINISH = (
 ItemT = TypeVar("ItemT")
 
 
+class NewJob(NamedTuple):
+    """A pending job."""
+
+    id: str
+    candidate: int
+    key: str
+    """Its content key; empty if it has none."""
+
+
 class _Reused(NamedTuple):
     """A pending job and a finished evaluation with its key."""
 
-    job: Mapping[str, object]
-    """Columns of the pending job."""
+    job: NewJob
     evaluation: Evaluation
     source: str
     """Id of the finished job; empty if the evaluation is in the cache."""
-
-    @property
-    def candidate(self) -> int:
-        return int(str(self.job["candidate"]))
-
-    @property
-    def key(self) -> str:
-        return str(self.job["content_key"])
 
 
 def content_keys(
@@ -131,7 +131,7 @@ def _noise_digest(session: Session, scale_map_digest: str) -> str:
 
 
 def reuse_evaluations(
-    session: Session, experiment: Experiment, split: Split, jobs: Sequence[Mapping[str, object]]
+    session: Session, experiment: Experiment, split: Split, jobs: Sequence[NewJob]
 ) -> int:
     """Finish the new jobs of a split whose evaluations exist; return their number.
 
@@ -167,9 +167,9 @@ def evaluations_of(
     return {key: (one, sheets[source]) for key, (source, one) in found.items() if source in sheets}
 
 
-def _found(session: Session, jobs: Sequence[Mapping[str, object]]) -> Sequence[_Reused]:
+def _found(session: Session, jobs: Sequence[NewJob]) -> Sequence[_Reused]:
     """Return the evaluations with the most answers that have the keys of new jobs."""
-    keys = {str(job["content_key"]) for job in jobs if job["content_key"]}
+    keys = {job.key for job in jobs if job.key}
     best: dict[str, tuple[Evaluation, str]] = {}
     cache = evaluation_cache(session)
     if cache is not None:
@@ -178,7 +178,7 @@ def _found(session: Session, jobs: Sequence[Mapping[str, object]]) -> Sequence[_
         for key, source, one in _stored(session, col(Job.content_key).in_(chunk)):
             if key not in best or one.answers >= best[key][0].answers:
                 best[key] = one, source
-    return [_Reused(job, *best[key]) for job in jobs if (key := str(job["content_key"])) in best]
+    return [_Reused(job, *best[job.key]) for job in jobs if job.key in best]
 
 
 def _stored(
@@ -206,7 +206,7 @@ def _stored(
 
 
 def _usable(
-    session: Session, experiment: Experiment, split: Split, jobs: Sequence[Mapping[str, object]]
+    session: Session, experiment: Experiment, split: Split, jobs: Sequence[NewJob]
 ) -> Sequence[_Reused]:
     """Return the complete evaluations, and the incomplete ones that leave out nothing needed."""
     found = _found(session, jobs)
@@ -219,15 +219,15 @@ def _usable(
         thresholds = Thresholds(population.reported_prefixes, population.ensemble_sizes[-1])
         for one in complete:
             if one.evaluation.metric is not None:
-                thresholds.add(one.candidate, one.evaluation.metric)
+                thresholds.add(one.job.candidate, one.evaluation.metric)
         return [
             one
             for one in found
             if one.evaluation.answers == rows
             or (
-                (threshold := thresholds.of(one.candidate))
+                (threshold := thresholds.of(one.job.candidate))
                 and one.evaluation.upper is not None
-                and threshold.excludes(one.evaluation.upper, one.candidate)
+                and threshold.excludes(one.evaluation.upper, one.job.candidate)
             )
         ]
     return _settled(session, experiment, found) if split is experiment.voted_split else complete
@@ -244,15 +244,15 @@ def _settled(
     rows, ranking = experiment.heldout_rows, experiment.ranking
     votes = SettledVotes(selection_of(session, experiment), rows)
     if ranking:
-        ordered = sorted(found, key=lambda one: ranking.index(one.candidate))
+        ordered = sorted(found, key=lambda one: ranking.index(one.job.candidate))
     else:
-        ordered = sorted(found, key=lambda one: (-one.evaluation.answers, one.candidate))
+        ordered = sorted(found, key=lambda one: (-one.evaluation.answers, one.job.candidate))
     usable = []
     for one, sheet in _with_sheets(session, ordered):
         answers = {answer.row: answer for answer in unpack_answers(sheet)}
-        if set(range(rows)) - answers.keys() <= set(votes.skippable(one.candidate)):
-            if not ranking or ranking[len(votes.counted)] == one.candidate:
-                votes.add(one.candidate, Ballot.from_partial_answers(answers, rows))
+        if set(range(rows)) - answers.keys() <= set(votes.skippable(one.job.candidate)):
+            if not ranking or ranking[len(votes.counted)] == one.job.candidate:
+                votes.add(one.job.candidate, Ballot.from_partial_answers(answers, rows))
             usable.append(one)
     return usable
 
@@ -262,11 +262,11 @@ def _with_sheets(session: Session, reused: Sequence[_Reused]) -> Iterator[tuple[
     cache = evaluation_cache(session)
     for chunk in _chunks(reused, _SHEETS_AT_A_TIME):
         sheets = _sheets(session, [one.source for one in chunk if one.source])
-        cached = [one.key for one in chunk if not one.source]
+        cached = [one.job.key for one in chunk if not one.source]
         if cache is not None and cached:
             sheets |= cache.sheets(cached)
         for one in chunk:
-            if (sheet := sheets.get(one.source or one.key)) is not None:
+            if (sheet := sheets.get(one.source or one.job.key)) is not None:
                 yield one, sheet
 
 
@@ -281,24 +281,21 @@ def _finish(
     """Finish pending jobs with copies of evaluations."""
     if not pairs:
         return
-    sheets = [{"job_id": one.job["id"], "content": sheet} for one, sheet in pairs]
+    sheets = [{"job_id": one.job.id, "content": sheet} for one, sheet in pairs]
     insert_rows(session, AnswerSheet, sheets)
-    resolved = [
+    finished = [
         {
+            "job": one.job.id,
             "experiment": experiment.id,
-            "candidate": one.candidate,
+            "candidate": one.job.candidate,
             "resolved": one.evaluation.coefficients,
             "factor": one.evaluation.normaliser,
+            **{f"its_{name}": value for name, value in one.evaluation.result.items()},
         }
         for one, _ in pairs
     ]
-    session.connection().execute(_RESOLVE, resolved)
-    results = [
-        {"job": one.job["id"]}
-        | {f"its_{name}": value for name, value in one.evaluation.result.items()}
-        for one, _ in pairs
-    ]
-    session.connection().execute(_FINISH, results)
+    for statement in (_RESOLVE, _FINISH):
+        session.connection().execute(statement, finished)
 
 
 def _chunks(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:

@@ -21,7 +21,7 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     next_event,
 )
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
-from modnorm.services.aggregator.jobs.leases import stale
+from modnorm.services.aggregator.jobs.leases import Claim, stale
 from modnorm.services.aggregator.storage.codec import pack_answers, pack_coefficients, unpack_rows
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import (
@@ -98,15 +98,9 @@ class ReportChecks:
         self._tasks: BoundedDict[tuple[str, str | None, str], Task] = BoundedDict(_ROWS)
         self._rows: BoundedDict[str, tuple[Row, ...]] = BoundedDict(_ROWS)
 
-    def evaluate(
-        self,
-        session: Session,
-        experiment: Experiment,
-        job: Job,
-        candidate: Candidate,
-        report: Report,
-    ) -> CheckedReport:
+    def evaluate(self, session: Session, held: Claim, report: Report) -> CheckedReport:
         """Check a report against its job; return its metric and coefficients."""
+        job, candidate, experiment = held.job, held.candidate, held.experiment
         seconds = (report.switch_seconds, report.generate_seconds, report.score_seconds)
         if not all(math.isfinite(value) and value >= 0 for value in seconds):
             raise InvalidInputError("seconds must be finite and not negative", field="header")
@@ -116,20 +110,17 @@ class ReportChecks:
             )
         for answer in report.answers:
             _check_answer(answer)
-        coefficients = _check_descriptor(
-            candidate, report.descriptor, self._active_tensors(session, candidate.scale_map_digest)
-        )
+
+        def count_active() -> int:
+            text = load_text(session, ArtifactKind.SCALE_MAP, candidate.scale_map_digest)
+            return len(ScaleMap.from_json(text).active)
+
+        active = self._active.find(candidate.scale_map_digest, count_active)
+        coefficients = _check_descriptor(candidate, report.descriptor, active)
         if report.stopped:
             stopped = self._check_stop(session, experiment, job, report)
             return CheckedReport(None, coefficients, stopped)
         return CheckedReport(self._metric(session, experiment, job, report), coefficients, None)
-
-    def _active_tensors(self, session: Session, digest: str) -> int:
-        def load() -> int:
-            text = load_text(session, ArtifactKind.SCALE_MAP, digest)
-            return len(ScaleMap.from_json(text).active)
-
-        return self._active.find(digest, load)
 
     def _task(self, experiment: Experiment) -> Task:
         spec = experiment.spec.task
@@ -231,15 +222,6 @@ def packed_answers(report: Report) -> bytes:
         return b""
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A locked job with its candidate and its locked experiment."""
-
-    job: Job
-    candidate: Candidate
-    experiment: Experiment
-
-
 class Reporting:
     """The reports of one transaction.
 
@@ -272,7 +254,7 @@ class Reporting:
         self._insert()
         return [answers[place] for place in range(len(reports))]
 
-    def _answer(self, held: _Held | None, report: Report, sheet: bytes) -> Change | Exception:
+    def _answer(self, held: Claim | None, report: Report, sheet: bytes) -> Change | Exception:
         try:
             if held is None:
                 raise unknown_job(report.job_id)
@@ -285,7 +267,7 @@ class Reporting:
             return Change(held.experiment.id)
         return self._keep(held, report, sheet, outcome)
 
-    def _check(self, held: _Held, report: Report) -> CheckedReport | None:
+    def _check(self, held: Claim, report: Report) -> CheckedReport | None:
         """Check a report; return its outcome, or None if the job's result is stored already."""
         job = held.job
         if not job.token or report.token != job.token:
@@ -294,9 +276,9 @@ class Reporting:
             return None
         if job.state not in {JobState.LEASED, JobState.PENDING}:
             raise stale(job)
-        return self._checks.evaluate(self._session, held.experiment, job, held.candidate, report)
+        return self._checks.evaluate(self._session, held, report)
 
-    def _keep(self, held: _Held, report: Report, sheet: bytes, outcome: CheckedReport) -> Change:
+    def _keep(self, held: Claim, report: Report, sheet: bytes, outcome: CheckedReport) -> Change:
         job, experiment = held.job, held.experiment
         state, was_leased = experiment.state, job.state is JobState.LEASED
         progress = self._progress_of(experiment)
@@ -348,7 +330,7 @@ def _set_result(job: Job, report: Report, outcome: CheckedReport) -> None:
     job.environment = json.dumps(dict(sorted(report.environment.items())))
 
 
-def _lock(session: Session, job_ids: Collection[str]) -> dict[str, _Held]:
+def _lock(session: Session, job_ids: Collection[str]) -> dict[str, Claim]:
     """Lock the experiments of jobs by id, then the jobs."""
     wanted = col(Job.id).in_(job_ids)
     experiments = session.exec(
@@ -364,4 +346,4 @@ def _lock(session: Session, job_ids: Collection[str]) -> dict[str, _Held]:
         .where(wanted)
         .with_for_update(of=Job)
     )
-    return {job.id: _Held(job, candidate, by_id[job.experiment_id]) for job, candidate in jobs}
+    return {job.id: Claim(job, candidate, by_id[job.experiment_id]) for job, candidate in jobs}

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from modnorm.errors import InvalidInputError, ModnormError, StaleLeaseError, UnavailableError
-from modnorm.services.aggregator.api.job_servicer import Batches
+from modnorm.services.aggregator.api.job_servicer import CallBatcher
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.jobs import job_store
 from modnorm.services.aggregator.jobs.leases import lease_jobs
@@ -167,7 +167,7 @@ async def test_a_store_that_breaks_down_fails_its_batch_and_not_the_next(world):
             raise error
         return world.jobs.report_all(batch)
 
-    batches = Batches(store)
+    batches = CallBatcher(store)
     with pytest.raises(UnavailableError, match="disk is full"):
         await batches.submit(reports[0])
     assert isinstance(await batches.submit(reports[0]), Change)
@@ -181,7 +181,7 @@ async def test_a_call_that_is_given_up_does_not_stop_others():
         proceed.wait(HANG_SECONDS)
         return batch
 
-    batches = Batches(answer)
+    batches = CallBatcher(answer)
     given_up = asyncio.create_task(batches.submit(1))
     await asyncio.to_thread(entered.wait, HANG_SECONDS)
     given_up.cancel()
