@@ -97,6 +97,13 @@ def start(
     # As in services. Otherwise calls delay each step of the engine's scheduler by milliseconds.
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(*GARBAGE_THRESHOLDS)
+
+    def work(worker: Worker) -> None:
+        """Run a worker; raise an error if it ends without a request."""
+        worker.run()
+        if not leaving.is_set():
+            raise EngineError("the evaluator ended", remedy=f"the reason is in {log}")
+
     with (
         logging_to(log, named=True),
         Sandbox() as sandbox,
@@ -112,9 +119,15 @@ def start(
             if devices:
                 services.supervise(lab, devices)
             elif evaluate:
-                evaluator = services.evaluator = _make_evaluator(lab, common, sandbox, load)
+                settings = EvaluatorSettings(
+                    aggregator_target=lab.target,
+                    broker_url=_BROKER,
+                    load_lock=_load_lock(common.cache),
+                    **common.model_dump(),
+                )
+                evaluator = services.evaluator = Worker(settings, sandbox=sandbox, load=load)
             if evaluator is not None:
-                parts.append(threads.submit(_work, evaluator, leaving, log))
+                parts.append(threads.submit(work, evaluator))
                 parts[-1].add_done_callback(lambda _: services.stop())
             try:
                 yield lab
@@ -129,25 +142,6 @@ def start(
             shutil.rmtree(state / RUNS, ignore_errors=True)
             for part in reversed(parts):
                 part.result()  # raises the part's error
-
-
-def _make_evaluator(
-    lab: LabAccess, common: ServiceSettings, sandbox: Sandbox, load: LoadEngine
-) -> Worker:
-    settings = EvaluatorSettings(
-        aggregator_target=lab.target,
-        broker_url=_BROKER,
-        load_lock=_load_lock(common.cache),
-        **common.model_dump(),
-    )
-    return Worker(settings, sandbox=sandbox, load=load)
-
-
-def _work(worker: Worker, leaving: threading.Event, log: Path) -> None:
-    """Run a worker; raise an error if it ends without a request."""
-    worker.run()
-    if not leaving.is_set():
-        raise EngineError("the evaluator ended", remedy=f"the reason is in {log}")
 
 
 def _load_lock(cache: Path) -> Path | None:

@@ -51,20 +51,15 @@ class Reconnection:
         now = time.monotonic()
         if self._lost is None or now - self._alive > CONNECT_SECONDS:
             self._lost = now
-        if not self._may_pass(error) or now - self._lost >= self._patience:
+        # A server that stops ends its streams with CANCELLED. A token that was good on a stream
+        # may have been replaced since.
+        is_renewed = isinstance(error, UnauthenticatedError) and self._heard
+        may_pass = is_renewed or isinstance(error, UnavailableError | CancelledError)
+        if not may_pass or now - self._lost >= self._patience:
             raise error
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
         self._failures += 1
         return random.uniform(0, longest)
-
-    def _may_pass(self, error: ModnormError) -> bool:
-        """Tell whether another attempt may help.
-
-        A server that stops ends its streams with CANCELLED. A token that was good on a stream may
-        have been replaced since.
-        """
-        is_renewed = isinstance(error, UnauthenticatedError) and self._heard
-        return is_renewed or isinstance(error, UnavailableError | CancelledError)
 
 
 def watch_messages(client: Connection, experiment_id: str, cursor: int = 0) -> Iterator[_Event]:

@@ -44,12 +44,13 @@ LOG_SECONDS = 0.1
 _SCHEME = "bearer "
 _REMEDY = "set MODNORM_TOKEN, or MODNORM_TOKEN_FILE, to a token of this lab"
 _NAMED = {
-    "experiment": ("experiment_id", "id"),
-    "job": ("job_id", "lease.job_id"),
-    "worker": ("worker",),
-    "candidate": ("candidate",),
-    "request": ("request_id",),
+    "experiment_id": "experiment",
+    "id": "experiment",
+    "job_id": "job",
+    "worker": "worker",
+    "request_id": "request",
 }
+"""Name in the log of each field of a request or of its lease that holds an id."""
 
 logger = logging.getLogger(__name__)
 
@@ -238,22 +239,10 @@ def described(error: Exception, method: str) -> status_pb2.Status:
 
 def names_of(request: Message) -> Mapping[str, str | int]:
     """Return the ids in a request by their names in the log."""
-    ids: dict[str, str | int] = {}
-    for name, paths in _NAMED.items():
-        for path in paths:
-            value = _value(request, path)
-            if isinstance(value, int):
-                ids[name] = value
-            elif value:
-                ids.setdefault(name, value[:MAX_NAME])
-    return ids
-
-
-def _value(message: Message, path: str) -> str | int | None:
-    """Return a text or a number by its dotted path; None if it is absent."""
-    value: object = message
-    for step in path.split("."):
-        if not isinstance(value, Message) or step not in value.DESCRIPTOR.fields_by_name:
-            return None
-        value = getattr(value, step)
-    return value if isinstance(value, str | int) else None
+    lease = getattr(request, "lease", None)
+    fields = [*request.ListFields(), *(lease.ListFields() if isinstance(lease, Message) else ())]
+    return {
+        _NAMED[field.name]: value[:MAX_NAME]
+        for field, value in fields
+        if field.name in _NAMED and isinstance(value, str)
+    }

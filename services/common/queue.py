@@ -121,7 +121,7 @@ class WorkListener:
     def __init__(self, broker_url: str, on_work: Callable[[], None], name: str) -> None:
         self._app = make_celery(broker_url)
         # Not shared: this process may hold other Celery applications with their own workers.
-        self._app.task(_task(on_work), name=TASK, shared=False)
+        self._app.task(lambda: on_work(), name=TASK, shared=False)  # noqa: PLW0108 - named by Celery
         self._name = f"{name}-{id(self):x}"
         self._controller: WorkController | None = None
         self._closed = threading.Event()
@@ -163,13 +163,6 @@ class WorkListener:
             with suppress(WorkerShutdown):
                 self._controller.start()  # returns also after a message that breaks Celery
             self._closed.wait(RESTART_SECONDS)
-
-
-def _task(on_work: Callable[[], None]) -> Callable[[], None]:
-    def announced() -> None:
-        on_work()
-
-    return announced
 
 
 class _Consumer(Consumer):  # type: ignore[misc]  # untyped

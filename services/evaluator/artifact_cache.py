@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from modnorm.baselines.generator import Generator, propose
@@ -24,18 +22,6 @@ KEPT = 8
 """Entries of each cache: an experiment has two sets of rows, and few experiments run at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReachedState:
-    """The candidate of a job whose engine has reached the candidate's state."""
-
-    descriptor: Descriptor
-    """The candidate, with its coefficients if a generator proposes them."""
-    normaliser: float
-    """Normaliser of the generator's proposal; 0 without a generator."""
-    seconds: float
-    """Seconds that it took to reach the state."""
-
-
 class ArtifactCache:
     """Artifacts by digest. `rows` and `scale_map` are least-recently-used caches."""
 
@@ -46,9 +32,14 @@ class ArtifactCache:
         self.scale_map = lru_cache(maxsize=KEPT)(self._fetch_scale_map)
         self._generator = lru_cache(maxsize=1)(self._fetch_generator)
 
-    def reach(self, job: messages.Job, engine: Engine, poll: Callable[[], None]) -> ReachedState:
-        """Bring an engine, outside a candidate, to the state of a job's candidate."""
-        started = time.perf_counter()
+    def reach(
+        self, job: messages.Job, engine: Engine, poll: Callable[[], None]
+    ) -> tuple[Descriptor, float]:
+        """Bring an engine, outside a candidate, to the state of a job's candidate.
+
+        Return the candidate, with its coefficients if a generator proposes them, and the
+        normaliser of the proposal, which is 0 without a generator.
+        """
         descriptor, normaliser = descriptor_from_proto(job.descriptor), 0.0
         state = descriptor.lineage
         lineage = self._lineage(job.experiment_id, state) if state else None
@@ -58,7 +49,7 @@ class ArtifactCache:
             raw, normaliser = propose(generator, engine.moments(), lineage.steps)
             sizes = [descriptor.radius * (normaliser * amplitude) for amplitude in raw]
             descriptor = descriptor.resolved(all_float32(sizes))
-        return ReachedState(descriptor, normaliser, time.perf_counter() - started)
+        return descriptor, normaliser
 
     def _lineage(self, experiment_id: str, digest: str) -> Lineage:
         """Return the lineage of a state; only the steps after the cached ones are fetched."""

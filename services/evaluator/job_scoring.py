@@ -1,6 +1,7 @@
 """Answers, scores and reports the rows of a job."""
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -74,7 +75,9 @@ class JobScorer:
             model = self._load(job, poll)
         with self._watchdog.working():
             canary, prompts = model.replay(task, job, poll), model.prompts(task, job.rows_digest)
-            reached = self._artifacts.reach(job, model.engine, poll)
+            started = time.perf_counter()
+            descriptor, normaliser = self._artifacts.reach(job, model.engine, poll)
+            reach_seconds = time.perf_counter() - started
             lease.total = len(rows)
             poll()
             answered = answer_candidate(
@@ -86,7 +89,7 @@ class JobScorer:
                     GenerationLimits(job.max_tokens),
                     label=lambda index: f"{split_name(job)} row {rows[index]}",
                 ),
-                reached.descriptor,
+                descriptor,
                 self._artifacts.scale_map(job.descriptor.scale_map_digest),
                 judges=self._judges,
                 on_progress=partial(self._progress, lease),
@@ -102,9 +105,9 @@ class JobScorer:
             whole = replace(
                 result,
                 answers=tuple(replace(one, row=rows[one.row]) for one in result.answers),
-                switch_seconds=reached.seconds + result.switch_seconds,
+                switch_seconds=reach_seconds + result.switch_seconds,
             )
-            self._report(job, whole, environment, reached.normaliser)
+            self._report(job, whole, environment, normaliser)
             self.metrics.scored(result)
 
         return report

@@ -8,14 +8,13 @@ from functools import partial
 from typing import Protocol
 
 import torch
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from modnorm.search.scoring import CandidateResult
-from modnorm.services.common.metrics import WORK_BUCKETS
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +40,6 @@ class EvaluatorMetrics:
         self._jobs = counter("modnorm_evaluator_jobs", "Claimed jobs that ended.", ("outcome",))
         for outcome in JobOutcome:
             self._jobs.labels(outcome)
-        self._phases = Histogram(
-            "modnorm_evaluator_phase_seconds",
-            "Seconds of each phase of a candidate.",
-            ("phase",),
-            buckets=WORK_BUCKETS,
-            registry=registry,
-        )
         self._tokens = counter("modnorm_evaluator_tokens", "Tokens generated in results.")
         self.busy = Gauge("modnorm_evaluator_busy", "1 while a job runs.", registry=registry)
         self.model_loads = counter(
@@ -63,9 +55,6 @@ class EvaluatorMetrics:
         self._jobs.labels(outcome).inc()
 
     def scored(self, result: CandidateResult) -> None:
-        self._phases.labels("switch").observe(result.switch_seconds)
-        self._phases.labels("generate").observe(result.generate_seconds)
-        self._phases.labels("score").observe(result.score_seconds)
         self._tokens.inc(sum(answer.tokens for answer in result.answers))
 
 

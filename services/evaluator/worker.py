@@ -75,26 +75,21 @@ class EngineThread:
         if self._torch_threads:
             torch.set_num_threads(self._torch_threads)
         try:
-            while self._do_next():
-                pass
+            while (submitted := self._jobs.get()) is not None:
+                if callable(submitted):
+                    self._is_warming = True
+                    submitted()
+                    self._is_warming = False
+                else:
+                    self._begin(*submitted)
         finally:
             self._runner.close()
 
-    def _do_next(self) -> bool:
-        """Begin the next job; return False at the end."""
-        submitted = self._jobs.get()
-        if submitted is None:
-            return False
-        if callable(submitted):
-            self._is_warming = True
-            submitted()
-            self._is_warming = False
-            return True
-        job, context, wants_next = submitted
+    def _begin(self, job: CandidateLease, context: Context, wants_next: Future[bool]) -> None:
         if self._shutdown.requested.is_set():
             self._runner.pass_on(job, "the worker is stopping")
             wants_next.set_result(False)
-            return True
+            return
         try:
             context.run(self._runner.begin, job)
         except BaseException as error:
@@ -104,7 +99,6 @@ class EngineThread:
                 logger.exception("a job could not begin")
         finally:
             _resolve(wants_next)
-        return True
 
 
 def _resolve(wants_next: Future[bool]) -> None:

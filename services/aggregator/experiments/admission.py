@@ -6,10 +6,11 @@ the experts and its held-out rows the questions.
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlmodel import Session, select
 
@@ -23,12 +24,7 @@ from modnorm.prediction.ensemble_definition import (
 from modnorm.sandbox import Runner
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from modnorm.services.aggregator.storage.lookups import StoredText, find_experiment, load_rows
-from modnorm.services.aggregator.storage.tables import (
-    ArtifactKind,
-    Ensemble,
-    Experiment,
-    ExperimentState,
-)
+from modnorm.services.aggregator.storage.tables import ArtifactKind, Ensemble, ExperimentState
 from modnorm.services.common.background import SlowThreads
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.spec.experiment import suffixed
@@ -45,7 +41,7 @@ from modnorm.spec_checks import (
     names_stored_profile,
     read_profile,
 )
-from modnorm.tasks import Row, Task, check_sandbox
+from modnorm.tasks import Row, check_sandbox
 from modnorm.tasks.columns import encode_rows, prompts_digest
 from modnorm.tasks.row_files import decode_row
 from modnorm.tasks.row_loading import parse_question
@@ -62,8 +58,8 @@ cores. Each may hold a data set in memory, so there are few."""
 class Admission:
     """A valid experiment with the texts that it needs."""
 
-    experiment: Experiment
-    """The row to store, without id, request and time."""
+    inputs: Mapping[str, Any]
+    """Columns of its row that do not depend on the request."""
     texts: Sequence[tuple[ArtifactKind, StoredText]]
     remarks: Sequence[str] = ()
     """Words for its first event."""
@@ -118,24 +114,24 @@ class Admissions:
         development = stored_rows(data.development.rows) if data.development else None
         profile = await self._profile(spec, model.model_digest)
         generator = await self._generator(spec, model.model_digest)
-        experiment = Experiment(
-            spec_json=spec.model_dump_json(),
-            spec_digest=spec.digest,
-            model_digest=model.model_digest,
-            scorer=data.task.scorer,
-            max_tokens=max_tokens,
-            profile_digest=profile.digest if profile else None,
-            selection_digest=selection.digest,
-            selection_rows=len(data.selection.rows),
-            selection_revision=data.selection.revision,
-            heldout_digest=heldout.digest,
-            heldout_rows=len(data.heldout.rows),
-            heldout_revision=data.heldout.revision,
-            development_digest=development.digest if development else "",
-            development_rows=len(data.development.rows) if data.development else 0,
-            generator_digest=generator.digest if generator else "",
-            prompts_digest=prompts_digest(heldout_prompts),
-        )
+        inputs = {
+            "spec_json": spec.model_dump_json(),
+            "spec_digest": spec.digest,
+            "model_digest": model.model_digest,
+            "scorer": data.task.scorer,
+            "max_tokens": max_tokens,
+            "profile_digest": profile.digest if profile else None,
+            "selection_digest": selection.digest,
+            "selection_rows": len(data.selection.rows),
+            "selection_revision": data.selection.revision,
+            "heldout_digest": heldout.digest,
+            "heldout_rows": len(data.heldout.rows),
+            "heldout_revision": data.heldout.revision,
+            "development_digest": development.digest if development else "",
+            "development_rows": len(data.development.rows) if data.development else 0,
+            "generator_digest": generator.digest if generator else "",
+            "prompts_digest": prompts_digest(heldout_prompts),
+        }
         texts = (
             (ArtifactKind.ROWS, selection),
             (ArtifactKind.ROWS, heldout),
@@ -147,7 +143,7 @@ class Admissions:
         if isolation:
             programs = f"programs of the model run in a sandbox with {isolation.summary}"
             remarks = [programs, *remarks]
-        return Admission(experiment, [(kind, text) for kind, text in texts if text], remarks)
+        return Admission(inputs, [(kind, text) for kind, text in texts if text], remarks)
 
     async def _profile(self, spec: ExperimentSpec, model_digest: str) -> StoredText | None:
         """Return the profile that a spec names, checked by building a scale map with it."""
@@ -273,7 +269,14 @@ def admit_questions(session: Session, asked: experiment_pb2.Questions) -> Admiss
     )
     task = run.task()
     require_equal_prompts(task, load_rows(session, run.heldout_digest), run.prompts_digest)
-    questions = stored_rows([_parsed(task, f"row {n}", text) for n, text in enumerate(asked.rows)])
+    try:
+        rows = [
+            parse_question(task, decode_row(text, place, field="questions"), place)
+            for place, text in ((f"row {n}", text) for n, text in enumerate(asked.rows))
+        ]
+    except InvalidInputError as error:
+        raise InvalidInputError(error.message, field="questions", remedy=error.remedy) from error
+    questions = stored_rows(rows)
     population = run.spec.population.model_copy(
         update={
             "size": ensemble.population,
@@ -290,24 +293,17 @@ def admit_questions(session: Session, asked: experiment_pb2.Questions) -> Admiss
             "population": population,
         }
     )
-    experiment = Experiment(
-        spec_json=spec.model_dump_json(),
-        spec_digest=spec.digest,
-        model_digest=run.model_digest,
-        scorer=run.scorer,
-        max_tokens=run.max_tokens,
-        scale_map_digest=run.scale_map_digest,
-        selection_digest=run.selection_digest,
-        selection_rows=run.selection_rows,
-        heldout_digest=questions.digest,
-        heldout_rows=len(asked.rows),
-        experts=ensemble.experts,
-    )
-    return Admission(experiment, [(ArtifactKind.ROWS, questions)], of=run.id)
-
-
-def _parsed(task: Task, place: str, text: str) -> Row:
-    try:
-        return parse_question(task, decode_row(text, place, field="questions"), place)
-    except InvalidInputError as error:
-        raise InvalidInputError(error.message, field="questions", remedy=error.remedy) from error
+    inputs = {
+        "spec_json": spec.model_dump_json(),
+        "spec_digest": spec.digest,
+        "model_digest": run.model_digest,
+        "scorer": run.scorer,
+        "max_tokens": run.max_tokens,
+        "scale_map_digest": run.scale_map_digest,
+        "selection_digest": run.selection_digest,
+        "selection_rows": run.selection_rows,
+        "heldout_digest": questions.digest,
+        "heldout_rows": len(asked.rows),
+        "experts": ensemble.experts,
+    }
+    return Admission(inputs, [(ArtifactKind.ROWS, questions)], of=run.id)

@@ -29,7 +29,6 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     add_candidates,
     end,
     fail,
-    move,
     record,
 )
 from modnorm.services.aggregator.experiments.phases import start_answering, start_selecting
@@ -117,14 +116,14 @@ class ExperimentStore:
         self, request_id: str, admission: Admission, tenant: str = DEFAULT_TENANT
     ) -> ExperimentRecord:
         """Store an experiment; if the same request has stored one, return that experiment."""
-        request = {
-            "id": experiment_id_of(request_id, tenant),
-            "tenant": tenant,
-            "request_id": request_id,
-            "request_key": _request_key(request_id, tenant),
-            "create_time": self._clock(),
-        }
-        experiment = Experiment(**(admission.experiment.model_dump() | request))
+        experiment = Experiment(
+            id=experiment_id_of(request_id, tenant),
+            tenant=tenant,
+            request_id=request_id,
+            request_key=_request_key(request_id, tenant),
+            create_time=self._clock(),
+            **admission.inputs,
+        )
         try:
             with self._database.write() as session:
                 # In digest order, so that two experiments that share rows cannot deadlock.
@@ -225,7 +224,7 @@ class ExperimentStore:
                 state, message = ExperimentState.CALIBRATING, "calibrating"
             else:
                 state, message = ExperimentState.SAMPLING, "sampling"
-            move(session, experiment, state, message, self._clock())
+            record(session, experiment, message, self._clock(), state=state)
 
     def calibrated(self, experiment_id: str, done: int, total: int) -> bool:
         """Store the progress of a calibration; return False if the experiment has left it."""
@@ -248,7 +247,8 @@ class ExperimentStore:
             experiment.profile_digest = profile.digest
             experiment.examples_done = experiment.examples_total
             message = f"profile {profile.digest[:16]}"
-            move(session, experiment, ExperimentState.SAMPLING, message, self._clock())
+            sampling = ExperimentState.SAMPLING
+            record(session, experiment, message, self._clock(), state=sampling)
 
     def sampled(
         self,

@@ -129,14 +129,16 @@ def record(  # noqa: PLR0913 - an event and its columns
     now: float,
     progress: PhaseProgress | None = None,
     *,
+    state: ExperimentState | None = None,
     waits_for: str = "",
     engine_stage: str = "",
 ) -> None:
-    """Store the next event of a locked experiment with its state and progress.
+    """Store the next event of a locked experiment with its state, perhaps a new one, and progress.
 
     The progress of the phase is read from the database if not passed. `waits_for` states why the
     experiment waits, if it does, and `engine_stage` what the engine does whose start it awaits.
     """
+    experiment.state = state or experiment.state
     progress = progress or PhaseProgress.of(session, experiment)
     row = next_event(
         experiment, message, now, progress, waits_for=waits_for, engine_stage=engine_stage
@@ -169,14 +171,6 @@ def next_event(  # noqa: PLR0913 - an event and its columns
     }
 
 
-def move(
-    session: Session, experiment: Experiment, state: ExperimentState, message: str, now: float
-) -> None:
-    """Change the state of an experiment that has not ended."""
-    experiment.state = state
-    record(session, experiment, message, now)
-
-
 def fail(
     session: Session, experiment: Experiment, reason: str, now: float, *, remedy: str = ""
 ) -> None:
@@ -205,7 +199,7 @@ def end(
         .where(col(Job.experiment_id) == experiment.id, col(Job.state).in_(OPEN))
         .values(state=JobState.CANCELLED, lease_deadline=None)
     )
-    move(session, experiment, state, message, now)
+    record(session, experiment, message, now, state=state)
 
 
 def add_jobs(session: Session, experiment: Experiment, batch: Batch) -> int:

@@ -28,7 +28,6 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     add_jobs,
     end,
     fail,
-    move,
     record,
 )
 from modnorm.services.aggregator.storage.dialects import insert_rows
@@ -171,7 +170,7 @@ def _begin(  # noqa: PLR0913, PLR0917 - a phase and its event
 ) -> None:
     """Begin a phase. Reused results may already finish it."""
     remark = _open(session, experiment, batch)
-    move(session, experiment, state, message + remark, now)
+    record(session, experiment, message + remark, now, state=state)
     if not experiment.has_open_jobs:
         _finish_phase(session, experiment, now)
 

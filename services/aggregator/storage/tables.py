@@ -205,12 +205,11 @@ class Experiment(SQLModel, table=True):
         Index("ix_experiments_state", "state"),
     )
 
-    # The store sets the request's columns, whose defaults no row has.
-    id: str = Field(default="", primary_key=True, sa_type=Text)
+    id: str = Field(primary_key=True, sa_type=Text)
     tenant: str = Field(default=DEFAULT_TENANT, sa_type=Text)
-    request_id: str = Field(default="", sa_type=Text)
+    request_id: str = Field(sa_type=Text)
     """The client's request id; unique within a tenant."""
-    request_key: str = Field(default="", sa_type=Text)
+    request_key: str = Field(sa_type=Text)
     """Tenant and request id as one text."""
     spec_json: str = Field(sa_type=Text)
     spec_digest: str = Field(sa_type=Text)
@@ -221,7 +220,7 @@ class Experiment(SQLModel, table=True):
     """How to fix the cause of the failure, if known."""
     waits_for: str = Field(default="", sa_type=Text)
     """Why it waits, for a service or a fit evaluator. The next event clears it."""
-    create_time: float = 0.0
+    create_time: float
     end_time: float | None = None
     model_digest: str = Field(sa_type=Text)
     scorer: str = Field(sa_type=Text)

@@ -181,19 +181,19 @@ class World:
 
     def admission(self, spec: ExperimentSpec) -> Admission:
         selection, heldout = rows_text(6), rows_text(9)
-        experiment = Experiment(
-            spec_json=spec.model_dump_json(),
-            spec_digest=spec.digest,
-            model_digest="m" * 64,
-            scorer=TASK.scorer,
-            max_tokens=8,
-            selection_digest=selection.digest,
-            selection_rows=6,
-            heldout_digest=heldout.digest,
-            heldout_rows=9,
-        )
+        inputs = {
+            "spec_json": spec.model_dump_json(),
+            "spec_digest": spec.digest,
+            "model_digest": "m" * 64,
+            "scorer": TASK.scorer,
+            "max_tokens": 8,
+            "selection_digest": selection.digest,
+            "selection_rows": 6,
+            "heldout_digest": heldout.digest,
+            "heldout_rows": 9,
+        }
         texts = [(ArtifactKind.ROWS, text) for text in (selection, heldout)]
-        return Admission(experiment, texts)
+        return Admission(inputs, texts)
 
     def create(self, request_id: str = "request", **changes: object) -> str:
         """Store a pending experiment."""
