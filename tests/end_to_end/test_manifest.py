@@ -26,7 +26,7 @@ def manifest(written, tmp_path):
 
 
 def test_a_manifest_is_small_and_round_trips(manifest, finished):
-    assert manifest.stat().st_size < 16_384
+    assert manifest.stat().st_size < 32_768
     read = read_ensemble_manifest(manifest)
     assert encode_manifest(read) == manifest.read_bytes()
     run = load_run(finished)
@@ -65,14 +65,31 @@ def change(path, edit):
     path.write_text(json.dumps(content))
 
 
+def tensors(content):
+    return content["ensemble"]["scale_map"]["tensors"]
+
+
+def first_descriptor(content):
+    return content["ensemble"]["experts"][0]["descriptor"]
+
+
 @pytest.mark.parametrize(
     ("edit", "told"),
     [
-        (lambda content: content.pop("task"), "task"),
-        (lambda content: content["model"].update(sha256="7"), "model.sha256"),
-        (lambda content: content["scale_map"]["tensors"].pop(), "another digest"),
-        (lambda content: content["scale_map"]["tensors"][0].pop(), "scale_map: "),
-        (lambda content: content["experts"][0].update(coefficients="?"), "coefficients"),
+        (lambda content: content["ensemble"].pop("task"), "task"),
+        (lambda content: content["ensemble"].update(model_digest="7"), "another digest, or model"),
+        (lambda content: content["ensemble"]["scale_map"]["tensors"].pop(), "another digest"),
+        (
+            lambda content: content["ensemble"]["scale_map"]["tensors"][0].pop("mass"),
+            "scale_map: ",
+        ),
+        (
+            lambda content: content["ensemble"]["experts"][0]["descriptor"].update(
+                coefficients="?"
+            ),
+            "coefficients",
+        ),
+        (lambda content: content["weights_sha256"].pop(), "each expert's weights"),
         (lambda content: content.update(format="modnorm-ensemble-9"), "format"),
     ],
 )
