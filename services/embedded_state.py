@@ -7,17 +7,16 @@ from urllib.parse import quote
 from sqlalchemy import URL
 from sqlmodel import col, select
 
-from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.tables import Experiment
-from modnorm.services.aggregator.web.lab_catalog import CatalogRun
-from modnorm.web.sources import Unfinished
+from modnorm.services.aggregator.web.lab_catalog import status_of
+from modnorm.web.sources import Status
 
 DATABASE, RUNS = "modnorm.db", "runs"
 """Names of the database and of the finished runs in the directory of an embedded lab."""
 
 
-def read_unfinished(state: Path, spec_digest: str) -> Unfinished | None:
+def read_unfinished(state: Path, spec_digest: str) -> Status | None:
     """Return the state of the newest experiment of a spec; None if there is none.
 
     Args:
@@ -35,7 +34,10 @@ def read_unfinished(state: Path, spec_digest: str) -> Unfinished | None:
     with closing(Database(url.render_as_string())) as database:
         database.check_schema()
         experiment = _newest(database, spec_digest)
-        return None if experiment is None else _state(state, database, experiment)
+        if experiment is None:
+            return None
+        status = status_of(database, experiment)
+        return Status("writing the results") if status.finished else status
 
 
 def _newest(database: Database, spec_digest: str) -> Experiment | None:
@@ -46,8 +48,3 @@ def _newest(database: Database, spec_digest: str) -> Experiment | None:
     )
     with database.read() as session:
         return session.exec(query).first()
-
-
-def _state(state: Path, database: Database, experiment: Experiment) -> Unfinished:
-    run = CatalogRun(database, RunDirectories(state / RUNS, database), experiment, None)
-    return run.unfinished or Unfinished("writing the results")

@@ -16,7 +16,7 @@ from modnorm.process_output import LAB_LOG, output_to
 from modnorm.wire.connection import LabAccess
 
 if TYPE_CHECKING:
-    from modnorm.web.sources import Unfinished
+    from modnorm.web.sources import Status
 
 GROUP = "modnorm.embedded"
 """Entry points of this group start a lab inside the calling process."""
@@ -89,24 +89,24 @@ def embedded_client(
             shutil.rmtree(state)
 
 
-def read_unfinished(run: Path) -> "Unfinished":
+def read_unfinished(run: Path) -> "Status":
     """Return the state of a run directory that has no results yet."""
     from modnorm.analysis.run import stored_spec  # noqa: PLC0415 - loads pandas
     from modnorm.web.run_directories import unknown_progress  # noqa: PLC0415 - as above
-    from modnorm.web.sources import Unfinished  # noqa: PLC0415 - as above
+    from modnorm.web.sources import Status  # noqa: PLC0415 - as above
 
     home = next((each for each in (run, run.parent) if state_directory(each).is_dir()), None)
     if home is None:
         return unknown_progress(run)
     try:
-        read = cast("Callable[[Path, str], Unfinished | None]", load_service("modnorm.unfinished"))
+        read = cast("Callable[[Path, str], Status | None]", load_service("modnorm.unfinished"))
         found = read(state_directory(home), stored_spec(run).digest)
     except ModnormError as error:
         return replace(unknown_progress(run), error=f"The progress cannot be read: {error}")
     if found is None or not found.live or is_held(home):
         return found or unknown_progress(run)
     progress = found.progress and replace(found.progress, remaining=None, waits_for="", workers=())
-    return Unfinished(
+    return Status(
         state=f"interrupted while {found.state}",
         error="No process works on this run. The command that started it resumes it.",
         progress=progress,

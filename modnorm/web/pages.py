@@ -78,8 +78,8 @@ class Pages:
     def run(self, request: Request) -> str:
         """Render the figures and tables of a run."""
         run = self._run(request)
-        if not run.finished:
-            return render(request.scope, "unfinished.html", run=run, progress=run.progress)
+        if not run.status.finished:
+            return render(request.scope, "unfinished.html", run=run, progress=run.status.progress)
         document = run.results.document
         return render(
             request.scope,

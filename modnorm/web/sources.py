@@ -1,8 +1,8 @@
 """The interface between pages and stored runs."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from modnorm.analysis.comparison import ComparisonRow
@@ -60,74 +60,44 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
-    """A run that has no results yet."""
+class Status:
+    """How far a run is."""
 
     state: str
-    """State in words, such as `selecting`."""
+    """State in words, such as `selecting` or `finished`."""
+    finished: bool = False
+    """Whether it has results of a search."""
     live: bool = True
     """Whether its state may still change."""
     error: str = ""
     """Why it does not go on, and the remedy; empty if it does."""
     progress: Progress | None = None
-    """None if unknown."""
+    """None if unknown, or where it is not live."""
 
 
-class ViewedRun(ABC):
+FINISHED = Status("finished", finished=True, live=False)
+
+
+@dataclass(frozen=True)
+class ViewedRun:
     """A run on a page, finished or not."""
 
     name: str
     """Name in addresses: unique in its catalog."""
+    spec: Mapping[str, object]
+    """The spec as JSON values."""
+    status: Status
+    read: Callable[[], Run]
+    """Returns the results of a finished search."""
+    headline: Headline | None = None
+    """Its figures in the list; None unless it has finished."""
+    distillation: DistillationDocument | None = None
+    """The document of a finished distillation; None for a search."""
 
-    @property
-    @abstractmethod
-    def headline(self) -> Headline | None:
-        """Its figures in the list; None unless it has finished."""
-
-    @property
-    @abstractmethod
-    def unfinished(self) -> Unfinished | None:
-        """State of a run without results of a search; None of a run with them."""
-
-    @property
-    @abstractmethod
-    def spec(self) -> Mapping[str, object]:
-        """The spec as JSON values."""
-
-    @property
-    @abstractmethod
+    @cached_property
     def results(self) -> Run:
         """The results of a finished search."""
-
-    @property
-    def distillation(self) -> DistillationDocument | None:
-        """The document of a finished distillation; None for a search."""
-        return None
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has results."""
-        return self.unfinished is None
-
-    @property
-    def state(self) -> str:
-        """State in words, such as `selecting` or `finished`."""
-        return self.unfinished.state if self.unfinished else "finished"
-
-    @property
-    def live(self) -> bool:
-        """Whether its state may still change."""
-        return self.unfinished is not None and self.unfinished.live
-
-    @property
-    def error(self) -> str:
-        """Why it failed or does not go on, and the remedy; empty if it does."""
-        return self.unfinished.error if self.unfinished else ""
-
-    @property
-    def progress(self) -> Progress | None:
-        """Its progress; None where unknown, or where it is not live."""
-        return self.unfinished.progress if self.unfinished else None
+        return self.read()
 
 
 @dataclass(frozen=True, slots=True)

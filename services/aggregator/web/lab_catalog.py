@@ -1,9 +1,9 @@
 """The experiments of the database as runs of the page, as far as the caller may see them."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 
 from sqlalchemy import func
 from sqlmodel import Session, col, select
@@ -30,11 +30,12 @@ from modnorm.services.common.access import current_caller
 from modnorm.v1 import experiment_pb2
 from modnorm.web.queries import PAGE_LINES
 from modnorm.web.sources import (
+    FINISHED,
     BusyWorker,
     Headline,
     Progress,
     RunPage,
-    Unfinished,
+    Status,
     ViewedRun,
     unknown_run,
 )
@@ -76,99 +77,60 @@ _PACE_EVENTS = 200
 _STATE_WORDS = {ExperimentState.SUCCEEDED: "finished"}
 
 
-class CatalogRun(ViewedRun):
-    """An experiment."""
+def status_of(database: Database, experiment: Experiment) -> Status:
+    """Return how far an experiment is; one that only votes has no results of a search."""
+    state, live = experiment.state, experiment.state not in TERMINAL
+    if state is ExperimentState.SUCCEEDED and not experiment.ranking:
+        return FINISHED
+    return Status(
+        state=_STATE_WORDS.get(state, state.lower()),
+        live=live,
+        error=with_remedy(experiment.error, experiment.remedy),
+        progress=_progress(database, experiment.id) if live else None,
+    )
 
-    def __init__(
-        self,
-        database: Database,
-        runs: RunDirectories,
-        experiment: Experiment,
-        headline: Headline | None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._database = database
-        self._runs = runs
-        self._experiment = experiment
-        self._clock = clock
-        self.name = experiment.id
-        self._headline = headline
 
-    @property
-    def headline(self) -> Headline | None:
-        """Its figures in the list; None unless it has finished."""
-        return self._headline if self.finished else None
-
-    @cached_property
-    def results(self) -> Run:
-        """Its results, under the name that people gave it; written when first needed."""
-        run, given = load_run(self._runs.of(self.name)), self._experiment.spec.name
-        return replace(run, name=f"{given} ({self.name[:8]})" if given else self.name[:8])
-
-    @cached_property
-    def unfinished(self) -> Unfinished | None:
-        """Its state; None if it succeeded and has results: one that only votes has none."""
-        experiment = self._experiment
-        state, live = experiment.state, experiment.state not in TERMINAL
-        if state is ExperimentState.SUCCEEDED and not experiment.ranking:
-            return None
-        return Unfinished(
-            state=_STATE_WORDS.get(state, state.lower()),
-            live=live,
-            error=with_remedy(experiment.error, experiment.remedy),
-            progress=self._progress() if live else None,
+def _progress(database: Database, experiment_id: str) -> Progress:
+    """Return the progress of an experiment as of the last event."""
+    last_events = (
+        select(Event)
+        .where(Event.experiment_id == experiment_id)
+        .order_by(col(Event.cursor).desc())
+        .limit(_PACE_EVENTS)
+    )
+    lease_holders = (
+        select(Job.worker, func.count())
+        .where(
+            Job.experiment_id == experiment_id,
+            col(Job.split).in_(Split),  # lets the query use an index
+            Job.state == JobState.LEASED,
         )
-
-    @cached_property
-    def spec(self) -> Mapping[str, object]:
-        """The spec as JSON values."""
-        return self._experiment.spec.model_dump(mode="json")
-
-    def _progress(self) -> Progress:
-        """Return its progress as of the last event."""
-        last_events = (
-            select(Event)
-            .where(Event.experiment_id == self.name)
-            .order_by(col(Event.cursor).desc())
-            .limit(_PACE_EVENTS)
-        )
-        lease_holders = (
-            select(Job.worker, func.count())
-            .where(
-                Job.experiment_id == self.name,
-                col(Job.split).in_(Split),  # lets the query use an index
-                Job.state == JobState.LEASED,
-            )
-            .group_by(col(Job.worker))
-            .order_by(col(Job.worker))
-        )
-        with self._database.read() as session:
-            messages = [
-                event_message(event) for event in reversed(session.exec(last_events).all())
-            ]
-            workers = [BusyWorker(name, jobs) for name, jobs in session.exec(lease_holders)]
-        last = messages[-1]
-        done, total = extent(last)
-        counts, unit = last.progress, "jobs"
-        if last.state == experiment_pb2.EXPERIMENT_STATE_CALIBRATING:
-            unit = "prompts"
-        elif last.state == experiment_pb2.EXPERIMENT_STATE_SELECTING and counts.updates_total:
-            unit = "updates"
-        return Progress(
-            unit=unit,
-            done=done,
-            total=total,
-            failed=counts.jobs_failed,
-            stopped=counts.candidates_stopped,
-            best_reward=counts.best_reward if counts.HasField("best_reward") else None,
-            threshold_reward=counts.threshold_reward
-            if counts.HasField("threshold_reward")
-            else None,
-            remaining=remaining_seconds(messages, self._clock()),
-            waits_for=last.waits_for,
-            message=last.message,
-            workers=workers,
-        )
+        .group_by(col(Job.worker))
+        .order_by(col(Job.worker))
+    )
+    with database.read() as session:
+        messages = [event_message(event) for event in reversed(session.exec(last_events).all())]
+        workers = [BusyWorker(name, jobs) for name, jobs in session.exec(lease_holders)]
+    last = messages[-1]
+    done, total = extent(last)
+    counts, unit = last.progress, "jobs"
+    if last.state == experiment_pb2.EXPERIMENT_STATE_CALIBRATING:
+        unit = "prompts"
+    elif last.state == experiment_pb2.EXPERIMENT_STATE_SELECTING and counts.updates_total:
+        unit = "updates"
+    return Progress(
+        unit=unit,
+        done=done,
+        total=total,
+        failed=counts.jobs_failed,
+        stopped=counts.candidates_stopped,
+        best_reward=counts.best_reward if counts.HasField("best_reward") else None,
+        threshold_reward=counts.threshold_reward if counts.HasField("threshold_reward") else None,
+        remaining=remaining_seconds(messages, time.time()),
+        waits_for=last.waits_for,
+        message=last.message,
+        workers=workers,
+    )
 
 
 class LabCatalog:
@@ -192,7 +154,7 @@ class LabCatalog:
         runs = [self._run(each, figures[each.id]) for each in shown]
         return RunPage(runs, page, len(experiments) > PAGE_LINES)
 
-    def run(self, name: str) -> CatalogRun:
+    def run(self, name: str) -> ViewedRun:
         """Return an experiment by id; those of other tenants do not exist for the caller."""
         with self._database.read() as session:
             experiment = session.get(Experiment, name)
@@ -204,8 +166,21 @@ class LabCatalog:
         """Set finished experiments side by side."""
         return compare_runs([self.run(name).results for name in names])
 
-    def _run(self, experiment: Experiment, headline: Headline | None) -> CatalogRun:
-        return CatalogRun(self._database, self._runs, experiment, headline)
+    def _run(self, experiment: Experiment, headline: Headline | None) -> ViewedRun:
+        status = status_of(self._database, experiment)
+        return ViewedRun(
+            experiment.id,
+            experiment.spec.model_dump(mode="json"),
+            status,
+            partial(self._results, experiment),
+            headline if status.finished else None,
+        )
+
+    def _results(self, experiment: Experiment) -> Run:
+        """Return its results, under the name that people gave it; written when first needed."""
+        run, name = load_run(self._runs.of(experiment.id)), experiment.id[:8]
+        given = experiment.spec.name
+        return replace(run, name=f"{given} ({name})" if given else name)
 
 
 def remaining_seconds(

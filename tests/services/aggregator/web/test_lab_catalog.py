@@ -36,7 +36,7 @@ def finished(world):
 
 def test_a_finished_experiment_has_its_results(world, catalog, finished):
     run = catalog.run(finished)
-    assert (run.state, run.finished, run.live, run.progress) == ("finished", True, False, None)
+    assert (run.status.state, run.status.finished, run.status.live, run.status.progress) == ("finished", True, False, None)
     document, record = run.results.document, world.experiments.get(finished)
     assert [each["metric"] for each in document["ensembles"]] == [
         each.metric for each in record.ensembles
@@ -61,9 +61,9 @@ def test_a_live_experiment_shows_its_progress_and_workers(world, catalog):
     world.jobs.report(world.report_of(world.claim_next(experiment)))
     world.claim_next(experiment)
     run = catalog.run(experiment)
-    progress = run.progress
+    progress = run.status.progress
     assert progress is not None
-    assert (run.state, run.live, run.finished) == ("selecting", True, False)
+    assert (run.status.state, run.status.live, run.status.finished) == ("selecting", True, False)
     assert (progress.unit, progress.done, progress.total) == ("jobs", 2, 5)
     assert [(each.name, each.jobs) for each in progress.workers] == [("w", 1)]
     with pytest.raises(PreconditionError, match="selecting"):
@@ -74,8 +74,8 @@ def test_a_failed_experiment_tells_why(world, catalog):
     experiment = world.create()
     world.experiments.fail(experiment, "no such model", "name another")
     run = catalog.run(experiment)
-    assert (run.state, run.live) == ("failed", False)
-    assert run.error == "no such model (name another)"
+    assert (run.status.state, run.status.live) == ("failed", False)
+    assert run.status.error == "no such model (name another)"
 
 
 def test_the_list_shows_the_newest_first_with_figures_of_finished_runs(world, catalog, finished):
