@@ -18,7 +18,6 @@ from modnorm.analysis.analyses import analyze
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.figures import write_figures
-from modnorm.analysis.frames import RunFrames
 from modnorm.analysis.parquet_files import read_ballots
 from modnorm.analysis.run import load_run, load_runs
 from modnorm.analysis.seeds import grid_interval
@@ -149,7 +148,7 @@ def _analyses(suite: KnownSuite, place: Path) -> Iterator[str]:
     if not finished:
         return
     try:
-        analysis = analyze(RunFrames.of(load_runs(finished)))
+        analysis = analyze(load_runs(finished))
         write_figures(place, analysis)
     except InvalidInputError as error:
         print(f"{suite.loaded.suite.name}: no figures: {error}")

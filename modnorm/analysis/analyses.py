@@ -7,11 +7,14 @@ number of experts that are right on a row.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from modnorm.analysis.frames import GROUP, PLACE, RUN, RunFrames
+from modnorm.analysis import frames
+from modnorm.analysis.frames import GROUP, PLACE, RUN
+from modnorm.analysis.run import Run
 from modnorm.analysis.seeds import (
     HITS,
     REFERENCE,
@@ -52,23 +55,26 @@ class Analysis:
     """By name; none is empty."""
 
 
-def analyze(runs: RunFrames, reference: str | None = None) -> Analysis:
-    """Return every analysis that the frames of some runs have data for."""
-    named = runs.ensembles if len(runs.ensembles) else runs.candidates
-    chosen = choose_reference(named, reference)
+def analyze(runs: Sequence[Run], reference: str | None = None) -> Analysis:
+    """Return every analysis that some runs have data for."""
+    frame = partial(frames.read_runs, runs, frames.name_runs(runs))
+    ensembles, candidates = frame(frames.ensembles), frame(frames.candidates)
+    votes = frame(frames.votes)
+    chosen = choose_reference(ensembles if len(ensembles) else candidates, reference)
     tables: dict[str, pd.DataFrame] = {}
-    if len(runs.ensembles):
-        ensembles = with_verdicts(runs.ensembles, runs.votes)
+    if len(ensembles):
+        ensembles = with_verdicts(ensembles, votes)
         scaling = population_scaling(ensembles)
         tables["population-scaling"] = scaling
         tables["budget-differences"] = budget_differences(ensembles, chosen)
         tables["observed-reductions"] = observed_reduction(scaling, chosen)
-    if len(runs.candidates):
-        populations = sorted(set(runs.ensembles["N"])) if len(runs.ensembles) else []
-        tables |= _tails(runs.candidates, chosen, populations)
-    if len(votes := runs.votes) and len(whole := votes.dropna(subset="right_experts")):
+    if len(candidates):
+        populations = sorted(set(ensembles["N"])) if len(ensembles) else []
+        tables |= _tails(candidates, chosen, populations)
+    if len(votes) and len(whole := votes.dropna(subset="right_experts")):
         tables |= _supports(whole, chosen)
-    tables |= {"vote-agreement": runs.agreement, "costs": runs.costs, "times": runs.times}
+    tables["vote-agreement"] = frame(frames.agreement)
+    tables |= {"costs": frame(frames.costs), "times": frame(frames.times)}
     return Analysis(chosen, {name: table for name, table in tables.items() if len(table)})
 
 

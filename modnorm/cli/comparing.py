@@ -201,7 +201,6 @@ def _analyze_runs(directories: Sequence[Path], reference: str | None) -> "Analys
     from modnorm.analysis import analyses
     from modnorm.analysis.comparison import describe_differences
     from modnorm.analysis.document import describe_overlap
-    from modnorm.analysis.frames import RunFrames
 
     runs = _load_runs(directories)
     for run in runs:
@@ -209,7 +208,7 @@ def _analyze_runs(directories: Sequence[Path], reference: str | None) -> "Analys
             note(f"{run.name}: {overlap}")
     for difference in describe_differences(runs):
         say(difference)
-    return analyses.analyze(RunFrames.of(runs), reference)
+    return analyses.analyze(runs, reference)
 
 
 def track(

@@ -331,12 +331,11 @@ def _draw(outcomes: "SuiteOutcomes", place: Path) -> None:
     """Write the figures of the finished cells into a directory, and their names to stderr."""
     from modnorm.analysis.analyses import analyze
     from modnorm.analysis.figures import write_figures
-    from modnorm.analysis.frames import RunFrames
     from modnorm.analysis.run import load_runs
 
     runs = load_runs([each.results.path for each in outcomes.finished.values()])
     try:
-        names = write_figures(place, analyze(RunFrames.of(runs))) if runs else ()
+        names = write_figures(place, analyze(runs)) if runs else ()
     except OSError as error:
         raise write_fault(place, error, "plots") from error
     if not names:

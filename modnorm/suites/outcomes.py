@@ -1,8 +1,7 @@
 """The finished cells of a suite, and the values that they measured as one tidy frame."""
 
-import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from modnorm.analysis import frames
 from modnorm.analysis.distillation import (
     DistillationDocument,
     best_entry,
@@ -19,7 +19,6 @@ from modnorm.analysis.distillation import (
     load_distillation,
     round_directory,
 )
-from modnorm.analysis.frames import RunFrames
 from modnorm.analysis.run import Run, load_run
 from modnorm.errors import InvalidInputError
 from modnorm.spec.reading import differences
@@ -41,86 +40,73 @@ class CellOutcome:
     cell: Cell
     results: Run
     distillation: DistillationDocument | None = None
+    _read: dict[str, pd.DataFrame] = field(default_factory=dict)
 
     @property
     def profile(self) -> str:
         """Digest of the profile that the cell used; empty without one."""
         return str(self.results.document["provenance"].get("profile_digest") or "")
 
+    def frame(self, name: str) -> pd.DataFrame:
+        """Return a frame of the cell by the name of the function that reads it."""
+        if name not in self._read:
+            read = _OF_CELLS.get(name)
+            lines = getattr(frames, name)(self.results) if read is None else read(self)
+            self._read[name] = lines.assign(cell=self.cell.id)
+        return self._read[name]
+
 
 @dataclass(frozen=True)
 class SuiteOutcomes:
-    """The finished cells of a suite, and their values as tidy frames with a column `cell`."""
+    """The finished cells of a suite."""
 
     finished: Mapping[str, CellOutcome]
     """By cell id."""
     strangers: Mapping[str, str]
     """The first differing field of each cell whose directory holds a run of other settings."""
 
-    @cached_property
-    def searches(self) -> RunFrames:
-        """The searches of the cells."""
-        names = [{"cell": cell} for cell in self.finished]
-        return RunFrames([each.results for each in self.finished.values()], names)
 
-    @cached_property
-    def cells(self) -> pd.DataFrame:
-        """A row for each cell: `base`, and figures of a distillation."""
-        rows = []
-        for cell, outcome in self.finished.items():
-            row: dict[str, object] = {
-                "cell": cell,
-                "base": _percent(outcome.results.document["base"]["heldout_metric"]),
-            }
-            if document := outcome.distillation:
-                search = first_search(document)
-                row["rank_1"] = _percent(search["best_expert"]["metric"])
-                row["vote"] = _percent(search["vote"]["metric"])
-                row["best_student"] = _percent(best_entry(document)["heldout"]["metric"])
-                row["gain_kept"] = _percent(gain_kept(document))
-            rows.append(row)
-        return pd.DataFrame(rows)
-
-    @cached_property
-    def search_times(self) -> pd.DataFrame:
-        """A row for each search: its times."""
-        times = self.searches.times.reindex(columns=["cell", *_TIMES])
-        # A distillation has no time of one search.
-        is_search = [self.finished[cell].distillation is None for cell in times["cell"]]
-        known = times[is_search]
-        return known.mask(known == 0)
-
-    @cached_property
-    def states(self) -> pd.DataFrame:
-        """A row for each state after some `updates`; that after 0 is the unperturbed model."""
-        rows = []
-        for cell, outcome in self.finished.items():
-            document = outcome.results.document
-            first, entry = document["base"]["heldout_metric"], document["iterative"]
-            if entry is not None and first is not None:
-                states = [(each["updates"], each["heldout_metric"]) for each in entry["states"]]
-                rows += [(cell, updates, _percent(one)) for updates, one in [(0, first), *states]]
-        return pd.DataFrame(rows, columns=["cell", "updates", "accuracy"]).dropna()
-
-    @cached_property
-    def students(self) -> pd.DataFrame:
-        """A row for each round of each distillation."""
-        rows = [
-            (cell, each["round"], _percent(each["heldout"]["metric"]))
-            for cell, outcome in self.finished.items()
-            if outcome.distillation is not None
-            for each in outcome.distillation["rounds"][1:]
-        ]
-        return pd.DataFrame(rows, columns=["cell", "round", "accuracy"])
-
-    def frame(self, name: str) -> pd.DataFrame:
-        """Return a frame by name."""
-        frame: pd.DataFrame = getattr(self if name in _OF_CELLS else self.searches, name)
-        return frame
+def _figures(outcome: CellOutcome) -> pd.DataFrame:
+    """Return one row: `base`, and figures of a distillation."""
+    row = {"base": outcome.results.document["base"]["heldout_metric"]}
+    if document := outcome.distillation:
+        search = first_search(document)
+        row["rank_1"] = search["best_expert"]["metric"]
+        row["vote"] = search["vote"]["metric"]
+        row["best_student"] = best_entry(document)["heldout"]["metric"]
+        row["gain_kept"] = gain_kept(document)
+    return 100 * pd.DataFrame([row], dtype=float)
 
 
-def _percent(value: float | None) -> float:
-    return math.nan if value is None else 100 * value
+def _search_times(outcome: CellOutcome) -> pd.DataFrame:
+    """Return one row with the times of a search; a distillation has no time of one search."""
+    times = frames.times(outcome.results).reindex(columns=["search", "end_to_end", "workers"])
+    return times.mask(times == 0) if outcome.distillation is None else times[:0]
+
+
+def _states(outcome: CellOutcome) -> pd.DataFrame:
+    """Return a row for each state after some updates; that after 0 is the unperturbed model."""
+    document = outcome.results.document
+    first, entry = document["base"]["heldout_metric"], document["iterative"]
+    rows: list[tuple[int, float | None]] = []
+    if entry is not None and first is not None:
+        states = [(each["updates"], each["heldout_metric"]) for each in entry["states"]]
+        rows = [(0, first), *states]
+    found = pd.DataFrame(rows, columns=["updates", "accuracy"]).dropna()
+    return found.assign(accuracy=100 * found["accuracy"].astype(float))
+
+
+def _students(outcome: CellOutcome) -> pd.DataFrame:
+    """Return a row for each round of a distillation."""
+    rounds = outcome.distillation["rounds"][1:] if outcome.distillation else []
+    rows = [(each["round"], each["heldout"]["metric"]) for each in rounds]
+    found = pd.DataFrame(rows, columns=["round", "accuracy"])
+    return found.assign(accuracy=100 * found["accuracy"].astype(float))
+
+
+_OF_CELLS: Mapping[str, Callable[[CellOutcome], pd.DataFrame]] = MappingProxyType(
+    {"figures": _figures, "search_times": _search_times, "states": _states, "students": _students}
+)
 
 
 def load_outcomes(cells: Sequence[Cell], directory: Path) -> SuiteOutcomes:
@@ -142,10 +128,10 @@ def load_outcomes(cells: Sequence[Cell], directory: Path) -> SuiteOutcomes:
 
 def differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:
     """Return the first field in which a stored spec differs from the cell's; None if equal."""
-    for field in differences(there, cell.spec.model_dump(mode="json")):
-        is_shared_profile = field == "method.profile" and cell.profile_of is not None
-        if not is_shared_profile and field.split(".")[0] not in _IGNORED:
-            return field
+    for name in differences(there, cell.spec.model_dump(mode="json")):
+        is_shared_profile = name == "method.profile" and cell.profile_of is not None
+        if not is_shared_profile and name.split(".")[0] not in _IGNORED:
+            return name
     return None
 
 
@@ -153,7 +139,7 @@ class Measure(NamedTuple):
     """A kind of value that cells measure."""
 
     frame: str
-    """Frame that holds it, of `SuiteOutcomes` or of its searches."""
+    """Function that reads the frame which holds it, of `modnorm.analysis.frames` or of cells."""
     column: str
     keys: tuple[str, ...] = ()
     """`N` and `K` for a measure of an ensemble; `item` if a cell has several values."""
@@ -169,14 +155,14 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "correct": Measure("votes", "correct", ("N", "K", "item")),
         "reward_gain": Measure("candidates", "reward_gain", ("item",)),
         "accuracy_gain": Measure("candidates", "accuracy_gain", ("item",)),
-        "base": Measure("cells", "base", may_lack=True),
+        "base": Measure("figures", "base", may_lack=True),
         "search": Measure("search_times", "search"),
         "end_to_end": Measure("search_times", "end_to_end"),
         "workers": Measure("search_times", "workers", may_lack=True),
         "state": Measure("states", "accuracy", ("item",)),
         "student": Measure("students", "accuracy", ("item",), may_lack=True),
         **{
-            name: Measure("cells", name, may_lack=True)
+            name: Measure("figures", name, may_lack=True)
             for name in ("rank_1", "vote", "best_student", "gain_kept")
         },
     }
@@ -186,8 +172,6 @@ model. Items are candidates, held-out rows, updates and rounds. `rank_1` to `gai
 distillations only: the first search, then the students."""
 _ITEMS = MappingProxyType({"index": "item", "row": "item", "updates": "item", "round": "item"})
 _NEED_ALL = frozenset({"reward_gain", "accuracy_gain", "right_experts"})
-_OF_CELLS = frozenset({"cells", "search_times", "states", "students"})
-_TIMES = ("search", "end_to_end", "workers")
 
 
 @dataclass(frozen=True)
@@ -226,16 +210,21 @@ class TidySuite:
         frame, column, keys, may_lack = MEASURES[measure]
         if places is None:
             places = self.ensembles if "N" in keys else self.cells
-        found = self.outcomes.frame(frame)
-        if column not in found:
-            found = pd.DataFrame(columns=["cell", *keys, column])
+        finished = self.outcomes.finished
+        parts = [
+            part
+            for cell in dict.fromkeys(places["cell"])
+            if cell in finished and column in (part := finished[cell].frame(frame))
+        ]
+        columns = ["cell", *keys, column]
+        found = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
         # Some measures share a frame, so that a key may be the column itself.
         found = found.assign(value=found[column].astype(float)).rename(columns=dict(_ITEMS))
         values = found[["cell", *keys, "value"]]
         shared = [name for name in values if name in places]
         types = {name: places[name].dtype for name in shared}
         rows = places.merge(values.astype(types), on=shared, how="left")
-        lacking = rows["cell"][rows["value"].isna() & rows["cell"].isin(self.outcomes.finished)]
+        lacking = rows["cell"][rows["value"].isna() & rows["cell"].isin(finished)]
         if len(lacking) and not may_lack:
             needs_all = measure in _NEED_ALL
             raise InvalidInputError(

@@ -4,11 +4,11 @@ from statistics import fmean, stdev
 
 import pytest
 
+from modnorm.analysis import frames
 from modnorm.analysis.analyses import analyze, population_scaling, with_verdicts
 from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.export import write_run
 from modnorm.analysis.figures import plan_figures
-from modnorm.analysis.frames import RunFrames
 from modnorm.analysis.parquet_files import write_answers
 from modnorm.analysis.run import load_run
 from modnorm.analysis.seeds import choose_reference, required_population
@@ -50,7 +50,7 @@ def runs(make_run, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tables(runs):
-    return analyze(RunFrames.of([results for results, _ in runs.values()])).tables
+    return analyze([results for results, _ in runs.values()]).tables
 
 
 def _metric(run, population, size):
@@ -75,7 +75,7 @@ def test_scaling_has_mean_and_sample_sd_over_seeds(runs, tables):
 
 def test_one_seed_has_the_interval_of_its_rows(runs):
     results, _ = runs["randopt", 3]
-    analysis = analyze(RunFrames.of([results]))
+    analysis = analyze([results])
     assert analysis.reference is None
     density = analysis.tables["solution-density"].iloc[0]
     wilson = accuracy_interval(density["mean"] / 100, 48)
@@ -99,9 +99,12 @@ def test_one_seed_has_the_interval_of_its_rows(runs):
 
 
 def test_a_metric_that_is_not_the_share_of_the_right_rows_has_no_interval(runs):
-    frames = RunFrames.of([runs["randopt", 3][0]])
-    sound = population_scaling(with_verdicts(frames.ensembles, frames.votes))
-    wrong = with_verdicts(frames.ensembles, frames.votes.assign(correct=False))
+    run = [runs["randopt", 3][0]]
+    names = frames.name_runs(run)
+    ensembles = frames.read_runs(run, names, frames.ensembles)
+    votes = frames.read_runs(run, names, frames.votes)
+    sound = population_scaling(with_verdicts(ensembles, votes))
+    wrong = with_verdicts(ensembles, votes.assign(correct=False))
     chance = population_scaling(wrong.assign(accuracy=50.0))
     assert sound["lower"].notna().all()
     assert chance["lower"].isna().all()
@@ -209,7 +212,7 @@ def test_tokens_of_held_out_answers_are_counted_by_expert(runs, tables, tmp_path
             for row in range(2)
         ],
     )
-    found = RunFrames.of([results]).costs.query("N == 24 and K == 5").iloc[0]
+    found = frames.costs(results).query("N == 24 and K == 5").iloc[0]
     [experts] = [
         each["experts"]
         for each in results.document["ensembles"]
@@ -221,7 +224,7 @@ def test_tokens_of_held_out_answers_are_counted_by_expert(runs, tables, tmp_path
 
 def test_a_shortened_run_has_no_tails_and_no_partial_support(shortened, tmp_path):
     write_run(tmp_path / "short", shortened)
-    tables = analyze(RunFrames.of([load_run(tmp_path / "short")])).tables
+    tables = analyze([load_run(tmp_path / "short")]).tables
     assert tables.keys().isdisjoint({"reward-survival", "required-populations"})
     places = set(zip(tables["support-bins"]["N"], tables["support-bins"]["K"], strict=True))
     assert (48, 5) in places
@@ -231,15 +234,15 @@ def test_a_shortened_run_has_no_tails_and_no_partial_support(shortened, tmp_path
 def test_runs_of_one_place_and_seed_are_refused(runs):
     results, _ = runs["randopt", 3]
     with pytest.raises(InvalidInputError, match="the same model, task, method, radius and seed"):
-        RunFrames.of([results, results])
+        frames.name_runs([results, results])
 
 
 def test_a_method_at_several_scales_is_named_with_its_scale(runs, make_run, tmp_path):
     run = make_run(prefixes=(24,))
     spec = {**run.spec, "method": {"name": "modular_norm", "radius": 0.64}}
     write_run(tmp_path / "wide", replace(run, spec=spec))
-    found = RunFrames.of([runs["modular_norm", 3][0], load_run(tmp_path / "wide")])
-    assert set(found.ensembles["method"]) == {"modular_norm 0.32", "modular_norm 0.64"}
+    names = frames.name_runs([runs["modular_norm", 3][0], load_run(tmp_path / "wide")])
+    assert {name["method"] for name in names} == {"modular_norm 0.32", "modular_norm 0.64"}
 
 
 def test_the_reference_is_named_or_randopt_or_the_first(tables):

@@ -4,7 +4,6 @@ import pytest
 from modnorm.analysis.analyses import analyze
 from modnorm.analysis.export import write_run
 from modnorm.analysis.figures import FORMATS, write_analysis, write_table
-from modnorm.analysis.frames import RunFrames
 from modnorm.analysis.run import load_run
 
 
@@ -15,7 +14,7 @@ def analysis(make_run, tmp_path_factory):
         directory = tmp_path_factory.mktemp("runs") / method
         write_run(directory, make_run(method=method))
         runs.append(load_run(directory))
-    return analyze(RunFrames.of(runs))
+    return analyze(runs)
 
 
 def test_a_table_is_written_in_every_format(tmp_path):

@@ -12,7 +12,6 @@ from modnorm.analysis.analyses import analyze
 from modnorm.analysis.comparison import compare_runs
 from modnorm.analysis.distillation import compared_entries
 from modnorm.analysis.export import write_run
-from modnorm.analysis.frames import RunFrames
 from modnorm.analysis.parquet_files import write_answers
 from modnorm.analysis.plots import plot_names
 from modnorm.analysis.report import render_report
@@ -68,7 +67,7 @@ def read_all(directory):
     results = load_run(directory)
     compare_runs([results, results])
     compared_entries([directory])
-    analyze(RunFrames.of([results]))
+    analyze([results])
     print_table(results.document)
     render_report(results.document, {})
     plot_names(results.document)

@@ -50,3 +50,15 @@ def test_values_that_a_finished_cell_lacks_are_refused(tidy):
         tidy.values("reward_gain")
     with error_at("directory", "mn_more_42 has not measured state"):
         replace(tidy, field="tables.1").values("state")
+
+
+def test_a_damaged_cell_elsewhere_is_not_read(load, finish, tmp_path):
+    loaded = load()
+    for name in ("mn_more_42", "mn_puzzles_42"):
+        cell = next(cell for cell in loaded.cells if cell.id == name)
+        finish(cell, REWARDS, {(4, 2): 0.25}, right=[2, 1, 0])
+    (tmp_path / "out" / "mn_puzzles_42" / "votes.parquet").write_bytes(b"")
+    tidy = TidySuite(loaded, load_outcomes(loaded.cells, tmp_path / "out"), "tables.0")
+    assert len(tidy.at("right_experts", {**PLACE, "N": 4, "K": 2}).dropna()) == 3
+    with error_at("run", "votes.parquet"):
+        tidy.at("right_experts", {**PLACE, "task": "puzzles", "N": 4, "K": 2})

@@ -10,6 +10,7 @@ from modnorm.services.aggregator.web.lab_catalog import LabCatalog, remaining_se
 from modnorm.services.common.access import ANYONE, Caller, _caller, set_caller
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.web.queries import PAGE_LINES, CandidateQuery, candidate_page
+from modnorm.web.sources import FINISHED
 from modnorm.wire.tokens import Role
 
 
@@ -36,7 +37,7 @@ def finished(world):
 
 def test_a_finished_experiment_has_its_results(world, catalog, finished):
     run = catalog.run(finished)
-    assert (run.status.state, run.status.finished, run.status.live, run.status.progress) == ("finished", True, False, None)
+    assert run.status == FINISHED
     document, record = run.results.document, world.experiments.get(finished)
     assert [each["metric"] for each in document["ensembles"]] == [
         each.metric for each in record.ensembles
