@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from operator import add, mul, sub, truediv
 
 from verification.references.statements import REWORDED, Statement
@@ -59,10 +60,6 @@ _OPERATIONS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction
 }
 
 
-def _no_solution(statement: Statement) -> bool:
-    return statement.raw["solution"] is None
-
-
 def _other_numbers(statement: Statement) -> bool:
     numbers = statement.raw["numbers"]
     used = [int(text) for text in re.findall("[0-9]+", statement.wording.answer)]
@@ -83,19 +80,6 @@ def _exact(node: ast.expr) -> Fraction:
     return Fraction(ast.unparse(node))
 
 
-def _box_is_early(statement: Statement) -> bool:
-    return "\\boxed" not in statement.wording.completion[-500:]
-
-
-def _mark_alone(statement: Statement) -> bool:
-    completion = statement.wording.completion
-    return completion.startswith("####") and "\\boxed" not in completion
-
-
-def _reworded(statement: Statement) -> bool:
-    return statement.wording.name == REWORDED
-
-
 def _set_up_needs_program(statement: Statement) -> bool:
     classes = re.findall(r"^class (\w+)", statement.wording.answer, re.MULTILINE)
     setup = str(statement.raw["test_setup_code"])
@@ -106,34 +90,25 @@ def _minus_zero(statement: Statement) -> bool:
     return statement.truth.split(",")[0] == "0" and statement.wording.answer[:2] == "-0"
 
 
-def _same_without_names(statement: Statement) -> bool:
-    sides = [_value(text) for text in (statement.truth, statement.wording.answer)]
-    return sides[0] == sides[1]
+def _same(form: Callable[[str], object]) -> Callable[[Statement], bool]:
+    """Return a check whether both answers have one form."""
+    return lambda statement: form(statement.truth) == form(statement.wording.answer)
 
 
 def _value(answer: str) -> str:
     return re.split(r"=|\\in\b|(?=\\geqslant)", answer)[-1].strip()
 
 
-def _same_without_units(statement: Statement) -> bool:
-    left, right = (_UNIT.sub("", text) for text in (statement.truth, statement.wording.answer))
-    return left == right
-
-
-def _same_numbers(statement: Statement) -> bool:
-    left, right = (_numbers(text) for text in (statement.truth, statement.wording.answer))
-    return bool(left) and left == right
-
-
-def _numbers(answer: str) -> list[float]:
+def _numbers(answer: str) -> object:
+    """Return the numbers of an answer; what equals nothing without any."""
     joined = re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", answer.replace(" ", ""))
-    return [float(number) for number in _NUMBER.findall(joined)]
+    return [float(number) for number in _NUMBER.findall(joined)] or object()
 
 
-def _same_first_fraction(statement: Statement) -> bool:
-    texts = (statement.truth, statement.wording.answer)
-    left, right = (_FRACTION.match(text) for text in texts)
-    return left is not None and right is not None and left[0] == right[0]
+def _first_fraction(answer: str) -> object:
+    """Return the fraction that an answer begins with; what equals nothing without one."""
+    match = _FRACTION.match(answer)
+    return match[0] if match else object()
 
 
 _MATHEMATICS = ("math500", "olympiadbench")
@@ -149,7 +124,8 @@ _EARLY_BOXES = """
 
 EXPLANATIONS = (
     Explanation(
-        ("countdown",), BOTH, right=True, holds=_no_solution,
+        ("countdown",), BOTH, right=True,
+        holds=lambda statement: statement.raw["solution"] is None,
         reason="the file has no solution", rows=frozenset(_NO_SOLUTION.split()),
     ),
     Explanation(
@@ -162,16 +138,20 @@ EXPLANATIONS = (
         reason="the changed expression gives the target too",
     ),
     Explanation(
-        ("math500",), PUBLISHED, right=True, holds=_box_is_early,
+        ("math500",), PUBLISHED, right=True,
+        holds=lambda statement: "\\boxed" not in statement.wording.completion[-500:],
         reason="the box begins before the last 500 characters, and only those are read",
         rows=frozenset(_EARLY_BOXES.split()),
     ),
     Explanation(
-        ("olympiadbench",), PUBLISHED, right=True, holds=_mark_alone,
+        ("olympiadbench",), PUBLISHED, right=True,
+        holds=lambda statement: statement.wording.completion.startswith("####")
+        and "\\boxed" not in statement.wording.completion,
         reason="`####` is unknown to the published code, which reads boxes and closing phrases",
     ),
     Explanation(
-        _MATHEMATICS, PUBLISHED, right=True, holds=_reworded,
+        _MATHEMATICS, PUBLISHED, right=True,
+        holds=lambda statement: statement.wording.name == REWORDED,
         reason="it is compared as text in few spellings, then by its numbers",
     ),
     Explanation(
@@ -182,19 +162,19 @@ EXPLANATIONS = (
     Explanation(("gsm8k",), DEFAULT, right=False, holds=_minus_zero, reason="-0 is 0"),
     Explanation(_MATHEMATICS, BOTH, right=False, holds=_minus_zero, reason="-0 is 0"),
     Explanation(
-        _MATHEMATICS, DEFAULT, right=False, holds=_same_without_names,
+        _MATHEMATICS, DEFAULT, right=False, holds=_same(_value),
         reason="the name is dropped: `y = 5` is 5, as is `x = 5`; `m > 2` is `n > 2`",
     ),
     Explanation(
-        ("math500",), DEFAULT, right=False, holds=_same_without_units,
+        ("math500",), DEFAULT, right=False, holds=_same(partial(_UNIT.sub, "")),
         reason="units are dropped, whatever they are",
     ),
     Explanation(
-        _MATHEMATICS, PUBLISHED, right=False, holds=_same_numbers,
+        _MATHEMATICS, PUBLISHED, right=False, holds=_same(_numbers),
         reason="the same numbers occur in both, as floats and without commas before three digits",
     ),
     Explanation(
-        ("olympiadbench",), PUBLISHED, right=False, holds=_same_first_fraction,
+        ("olympiadbench",), PUBLISHED, right=False, holds=_same(_first_fraction),
         reason="both begin with one fraction, and nothing after it is compared",
     ),
 )  # fmt: skip

@@ -145,7 +145,9 @@ _CHANGES: tuple[Callable[[str], str], ...] = (
     lambda answer: answer if _MARKED.search(answer) else re.sub(r",\s*", ", ", answer),
     lambda answer: answer if _MARKED.search(answer) else re.sub(r",\s*", r",\\,", answer),
     lambda answer: re.sub(r"^(\\\$)?(\d{1,3}),(?:\\!)?(\d{3})$", r"\1\2{,}\3", answer),
-    lambda answer: re.sub(r"^\(\d+(?:,\d+)+\)$", _spaced, answer),
+    lambda answer: re.sub(
+        r"^\(\d+(?:,\d+)+\)$", lambda match: match[0].replace(",", ", "), answer
+    ),
 )
 
 
@@ -154,10 +156,6 @@ def rewordings(answer: str) -> Iterator[str]:
     made = dict.fromkeys(change(answer) for change in _CHANGES)
     made.pop(answer, None)
     yield from made
-
-
-def _spaced(match: re.Match[str]) -> str:
-    return match[0].replace(",", ", ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +183,6 @@ class Statement:
     wording: Wording
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """Wordings of a task's references and wrong answers."""
-
-    truth: Callable[[Raw], str]
-    right: Callable[[Raw], Iterator[Wording]]
-    wrong: Callable[[Raw, Raw], Iterator[Wording]]
-    """Built from a row and the next row with another answer."""
-
-
 def tasks() -> Sequence[str]:
     """Return the names of the tasks with wordings."""
     return tuple(_TASKS)
@@ -202,18 +190,14 @@ def tasks() -> Sequence[str]:
 
 def state(task: str, rows: Sequence[RawRow]) -> Iterator[Statement]:
     """Yield all statements for the rows of a task."""
-    words = _TASKS[task]
-    truths = [words.truth(raw) for _, raw in rows]
+    truth_of, words_of = _TASKS[task]
+    truths = [truth_of(raw) for _, raw in rows]
     for index, (place, raw) in enumerate(rows):
         row_id = str(raw[_ID_COLUMNS[task]]) if task in _ID_COLUMNS else place
-        other = rows[_next_different(truths, index)][1]
-        for wording in (*words.right(raw), *words.wrong(raw, other)):
+        order = (number % len(rows) for number in range(index + 1, index + len(rows)))
+        other = next((number for number in order if truths[number] != truths[index]), index)
+        for wording in words_of(raw, truths[index], rows[other][1]):
             yield Statement(row_id, place, truths[index], wording.raw or raw, wording)
-
-
-def _next_different(truths: Sequence[str], index: int) -> int:
-    order = (number % len(truths) for number in range(index + 1, index + len(truths)))
-    return next((number for number in order if truths[number] != truths[index]), index)
 
 
 def _changed(
@@ -232,47 +216,34 @@ def _wrong(name: str, answer: str, completion: str) -> Wording:
     return Wording(name, right=False, answer=answer, completion=completion)
 
 
-def _gsm8k_truth(raw: Raw) -> str:
-    return str(raw["answer"]).rpartition("####")[2].strip()
-
-
-def _gsm8k_right(raw: Raw) -> Iterator[Wording]:
-    truth = _gsm8k_truth(raw)
-    yield _right("own solution", truth, str(raw["answer"]))
-    yield _right("####", truth, f"#### {truth}")
-
-
-def _gsm8k_wrong(raw: Raw, other: Raw) -> Iterator[Wording]:
-    solution = str(raw["answer"]).rpartition("####")[0]
-    yield from _changed(NUMERIC, _gsm8k_truth(raw), lambda answer: f"{solution}#### {answer}")
-    answer = _gsm8k_truth(other)
-    yield _wrong("another row's", answer, f"{solution}#### {answer}")
-
-
 def _box(answer: str) -> str:
     return f"\\boxed{{{answer}}}"
 
 
-def _math500_truth(raw: Raw) -> str:
-    return str(raw["answer"])
+def _tag(answer: str) -> str:
+    return f"<answer>{answer}</answer>"
 
 
-def _math500_right(raw: Raw) -> Iterator[Wording]:
-    truth = _math500_truth(raw)
+def _gsm8k_truth(raw: Raw) -> str:
+    return str(raw["answer"]).rpartition("####")[2].strip()
+
+
+def _gsm8k(raw: Raw, truth: str, other: Raw) -> Iterator[Wording]:
+    solution, answer = str(raw["answer"]).rpartition("####")[0], _gsm8k_truth(other)
+    yield _right("own solution", truth, str(raw["answer"]))
+    yield _right("####", truth, f"#### {truth}")
+    yield from _changed(NUMERIC, truth, lambda answer: f"{solution}#### {answer}")
+    yield _wrong("another row's", answer, f"{solution}#### {answer}")
+
+
+def _math500(raw: Raw, truth: str, other: Raw) -> Iterator[Wording]:
     yield _right("box", truth, _box(truth))
     yield _right("own solution", truth, str(raw["solution"]))
     for answer in rewordings(truth):
         yield _right(REWORDED, answer, _box(answer))
-
-
-def _math500_wrong(raw: Raw, other: Raw) -> Iterator[Wording]:
-    yield from _changed(MATHEMATICAL, _math500_truth(raw), _box)
-    answer = _math500_truth(other)
+    yield from _changed(MATHEMATICAL, truth, _box)
+    answer = str(other["answer"])
     yield _wrong("another row's", answer, _box(answer))
-
-
-def _olympiad_truth(raw: Raw) -> str:
-    return _olympiad_entry(raw).strip().removeprefix("$").removesuffix("$").strip()
 
 
 def _olympiad_entry(raw: Raw) -> str:
@@ -280,99 +251,71 @@ def _olympiad_entry(raw: Raw) -> str:
     return str(answers[0] if isinstance(answers, list) else answers)
 
 
-def _olympiad_right(raw: Raw) -> Iterator[Wording]:
-    truth = _olympiad_truth(raw)
+def _olympiad_truth(raw: Raw) -> str:
+    return _olympiad_entry(raw).strip().removeprefix("$").removesuffix("$").strip()
+
+
+def _olympiad(raw: Raw, truth: str, other: Raw) -> Iterator[Wording]:
     yield _right("box after ####", truth, f"#### {_box(truth)}")
     yield _right("####", truth, f"#### {_olympiad_entry(raw)}")
     for answer in rewordings(truth):
         yield _right(REWORDED, answer, f"#### {_box(answer)}")
-
-
-def _olympiad_wrong(raw: Raw, other: Raw) -> Iterator[Wording]:
-    truth = _olympiad_truth(raw)
     yield from _changed(MATHEMATICAL, truth, lambda answer: f"#### {_box(answer)}")
     answer = _olympiad_truth(other)
     yield _wrong("another row's", answer, f"#### {_box(answer)}")
 
 
-def _tag(answer: str) -> str:
-    return f"<answer>{answer}</answer>"
-
-
-def _uspto_right(raw: Raw) -> Iterator[Wording]:
-    truth = str(raw["class"])
+def _uspto(_raw: Raw, truth: str, _other: Raw) -> Iterator[Wording]:
     yield _right("answer tag", truth, _tag(truth))
-
-
-def _uspto_wrong(raw: Raw, _: Raw) -> Iterator[Wording]:
-    for number in CLASSES:
-        if number != raw["class"]:
-            yield _wrong("another class", str(number), _tag(str(number)))
-    for number in (0, CLASSES.stop):
-        yield _wrong("no class", str(number), _tag(str(number)))
+    for number in (0, *CLASSES, CLASSES.stop):
+        if str(number) != truth:
+            name = "another class" if number in CLASSES else "no class"
+            yield _wrong(name, str(number), _tag(str(number)))
 
 
 def _thought(answer: str) -> str:
     return f"</think>\n{_tag(answer)}"
 
 
-def _countdown_right(raw: Raw) -> Iterator[Wording]:
-    solution = str(raw["solution"])
+def _countdown(raw: Raw, truth: str, _other: Raw) -> Iterator[Wording]:
+    solution, numbers = str(raw["solution"]), raw["numbers"]
     yield _right("stored solution", solution, _thought(solution))
-    numbers, target = raw["numbers"], str(raw["target"])
-    used = [int(number) for number in re.findall("[0-9]+", solution)]
-    if isinstance(numbers, list) and sorted(used) != sorted(numbers) and "." not in target:
-        by_search = solve(numbers, int(target))
+    used = [int(number) for number in _NUMBER.findall(solution)]
+    if isinstance(numbers, list) and sorted(used) != sorted(numbers) and "." not in truth:
+        by_search = solve(numbers, int(truth))
         if by_search is not None:
             yield _right("found by search", by_search, _thought(by_search))
-
-
-def _countdown_wrong(raw: Raw, _: Raw) -> Iterator[Wording]:
-    solution = str(raw["solution"])
-    if re.search("[0-9]", solution):
+    if used:
         yield from _changed(ARITHMETIC, solution, _thought)
 
 
-def _rocstories_truth(raw: Raw) -> str:
-    return right_order(RocStories().parse(raw))
-
-
-def _rocstories_right(raw: Raw) -> Iterator[Wording]:
-    truth = _rocstories_truth(raw)
+def _rocstories(_raw: Raw, truth: str, _other: Raw) -> Iterator[Wording]:
     yield _right("letters", truth, ",".join(truth))
+    yield from _changed(ORDERS, truth, ",".join)
 
 
-def _rocstories_wrong(raw: Raw, _: Raw) -> Iterator[Wording]:
-    truth = _rocstories_truth(raw)
-    for name, change in ORDERS.items():
-        for answer in change(truth):
-            yield _wrong(name, answer, ",".join(answer))
-
-
-def _mbpp_right(raw: Raw) -> Iterator[Wording]:
-    code = str(raw["code"])
-    yield _right("answer tag", code, _tag(code))
-
-
-def _mbpp_wrong(raw: Raw, other: Raw) -> Iterator[Wording]:
-    code, tests = str(raw["code"]), raw["test_list"]
+def _mbpp(raw: Raw, truth: str, other: Raw) -> Iterator[Wording]:
+    yield _right("answer tag", truth, _tag(truth))
+    tests = raw["test_list"]
     broken = [*tests[:-1], break_test(str(tests[-1]))] if isinstance(tests, list) else []
-    yield replace(_wrong("last test broken", code, _tag(code)), raw={**raw, "test_list": broken})
-    for name, program in (
-        ("returns nothing", return_nothing(code)),
-        ("another row's", str(other["code"])),
-    ):
+    yield replace(_wrong("last test broken", truth, _tag(truth)), raw={**raw, "test_list": broken})
+    programs = {"returns nothing": return_nothing(truth), "another row's": str(other["code"])}
+    for name, program in programs.items():
         yield _wrong(name, program, _tag(program))
 
 
-_TASKS: Mapping[str, _Words] = MappingProxyType(
-    {
-        "countdown": _Words(lambda raw: str(raw["target"]), _countdown_right, _countdown_wrong),
-        "gsm8k": _Words(_gsm8k_truth, _gsm8k_right, _gsm8k_wrong),
-        "math500": _Words(_math500_truth, _math500_right, _math500_wrong),
-        "mbpp": _Words(lambda raw: str(raw["code"]), _mbpp_right, _mbpp_wrong),
-        "olympiadbench": _Words(_olympiad_truth, _olympiad_right, _olympiad_wrong),
-        "rocstories": _Words(_rocstories_truth, _rocstories_right, _rocstories_wrong),
-        "uspto50k": _Words(lambda raw: str(raw["class"]), _uspto_right, _uspto_wrong),
-    }
+_TASKS: Mapping[str, tuple[Callable[[Raw], str], Callable[[Raw, str, Raw], Iterator[Wording]]]] = (
+    MappingProxyType(
+        {
+            "countdown": (lambda raw: str(raw["target"]), _countdown),
+            "gsm8k": (_gsm8k_truth, _gsm8k),
+            "math500": (lambda raw: str(raw["answer"]), _math500),
+            "mbpp": (lambda raw: str(raw["code"]), _mbpp),
+            "olympiadbench": (_olympiad_truth, _olympiad),
+            "rocstories": (lambda raw: right_order(RocStories().parse(raw)), _rocstories),
+            "uspto50k": (lambda raw: str(raw["class"]), _uspto),
+        }
+    )
 )
+"""By task: the right answer of a row, and the wordings of its references and wrong answers, from
+the row, its right answer and the next row with another answer."""
