@@ -9,7 +9,6 @@ from modnorm.cli.options import arg, local_run, opt
 from modnorm.files import write_fault
 
 if TYPE_CHECKING:
-    from modnorm.analysis.analyses import Analysis
     from modnorm.analysis.comparison import ComparisonRow
     from modnorm.analysis.run import Run as FinishedRun
 
@@ -38,6 +37,7 @@ def compare(
     """
     from modnorm.analysis.comparison import compare_runs
     from modnorm.analysis.distillation import is_distillation
+    from modnorm.analysis.environments import describe_differing, describe_mixed
 
     if any(is_distillation(directory) for directory in directories):
         _compare_students(directories)
@@ -45,12 +45,30 @@ def compare(
     rows = compare_runs(_load_runs(directories))
     if emit_json(rows):
         return
-    for start in range(0, len(rows), _SIDE_BY_SIDE):
-        _print_side_by_side(rows[start : start + _SIDE_BY_SIDE])
+    first, sizes = rows[0]["run"], sorted({size for row in rows for size in row["ensembles"]})
+    names = ("model", "task", "method", "radius", "seed", "N", "base", "rank 1 by selection")
+    columns = [
+        (
+            row["run"],
+            *map(str, (row["model"], row["task"], row["method"], row["radius"], row["seed"])),
+            str(row["population"]),
+            _metric(row["base"], row["base_interval"]),
+            _metric(row["rank_1"], row["rank_1_interval"]),
+            *(_metric(row["ensembles"].get(size), row["intervals"].get(size)) for size in sizes),
+        )
+        for row in rows
+    ]
+    _side_by_side((*names, *(f"K={size}" for size in sizes)), columns)
     for row in rows[1:]:
-        _show_pairs(row, rows[0]["run"])
+        _show_pairs(row, first)
     for row in rows:
-        _warn(row, rows[0]["run"])
+        _warn_of_conditions(row["run"], row["differs"], first)
+        if row["overlap"]:
+            say(f"{row['run']}: {row['overlap']}")
+        if mixed := describe_mixed(row["mixed_environments"]):
+            say(f"{row['run']}: {mixed}")
+        if other := describe_differing(row["other_environment"], first, row["run"]):
+            say(other)
 
 
 def _load_runs(directories: Sequence[Path]) -> "list[FinishedRun]":
@@ -64,33 +82,37 @@ def _load_runs(directories: Sequence[Path]) -> "list[FinishedRun]":
 def _compare_students(directories: Sequence[Path]) -> None:
     """Show distillations beside each other and beside searches."""
     from modnorm.analysis.distillation import compared_entries
-    from modnorm.cli.results import print_side_by_side
 
     entries = compared_entries(directories)
     if emit_json(entries):
         return
-    for start in range(0, len(entries), _SIDE_BY_SIDE):
-        print_side_by_side(entries[start : start + _SIDE_BY_SIDE])
+    models = ("base", "rank 1 by selection", "vote", "student")
+    columns = [
+        (
+            entry["run"],
+            str(entry["best_round"] or ""),
+            *(
+                _metric(one["metric"], one["interval"]) if one else ""
+                for one in (entry["base"], entry["best_expert"], entry["vote"], entry["student"])
+            ),
+            f"{entry['answers']:,}",
+            f"{entry['tokens']:,}",
+            f"{entry['training_flops']:.3g}",
+        )
+        for entry in entries
+    ]
+    names = ("best round", *models, "answers", "tokens", "training operations")
+    _side_by_side(names, columns)
     for entry in entries:
         _warn_of_conditions(entry["run"], entry["differs"], entries[0]["run"])
 
 
-def _print_side_by_side(rows: "Sequence[ComparisonRow]") -> None:
-    """Print a column for each run: settings, then held-out metrics with their intervals."""
-    sizes = sorted({size for row in rows for size in row["ensembles"]})
-    columns = [
-        (
-            *map(str, (row["model"], row["task"], row["method"], row["radius"], row["seed"])),
-            str(row["population"]),
-            _metric(row["base"], row["base_interval"]),
-            _metric(row["rank_1"], row["rank_1_interval"]),
-            *(_metric(row["ensembles"].get(size), row["intervals"].get(size)) for size in sizes),
-        )
-        for row in rows
-    ]
-    names = ("model", "task", "method", "radius", "seed", "N", "base", "rank 1 by selection")
-    headings = (*names, *(f"K={size}" for size in sizes))
-    echo_table(("", *(row["run"] for row in rows)), zip(headings, *columns, strict=True))
+def _side_by_side(names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
+    """Print a column for each run, headed by its name, some in one table."""
+    for start in range(0, len(columns), _SIDE_BY_SIDE):
+        shown = columns[start : start + _SIDE_BY_SIDE]
+        headings, *lines = zip(("", *names), *shown, strict=True)
+        echo_table(headings, lines)
 
 
 def _metric(value: float | None, bounds: Sequence[float] | None) -> str:
@@ -134,18 +156,6 @@ def _p(value: float) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _warn(row: "ComparisonRow", first: str) -> None:
-    from modnorm.analysis.environments import describe_differing, describe_mixed
-
-    _warn_of_conditions(row["run"], row["differs"], first)
-    if row["overlap"]:
-        say(f"{row['run']}: {row['overlap']}")
-    if mixed := describe_mixed(row["mixed_environments"]):
-        say(f"{row['run']}: {mixed}")
-    if other := describe_differing(row["other_environment"], first, row["run"]):
-        say(other)
-
-
 def _warn_of_conditions(run: str, differs: Sequence[str], first: str) -> None:
     if differs:
         say(f"not comparable: {run} differs from {first} in {', '.join(differs)}")
@@ -169,9 +179,18 @@ def analyze(
     differ in their seed are averaged. Tables are CSV, Parquet, Markdown and LaTeX, figures PNG and
     SVG.
     """
+    from modnorm.analysis import analyses
+    from modnorm.analysis.comparison import describe_differences
+    from modnorm.analysis.document import describe_overlap
     from modnorm.analysis.figures import write_analysis
 
-    analysis = _analyze_runs(runs, reference)
+    found = _load_runs(runs)
+    for run in found:
+        if overlap := describe_overlap(run.document):
+            note(f"{run.name}: {overlap}")
+    for difference in describe_differences(found):
+        say(difference)
+    analysis = analyses.analyze(found, reference)
     try:
         figures = write_analysis(out, analysis)
     except OSError as error:
@@ -195,20 +214,6 @@ def analyze(
         say(_INTERVALS)
     counts = f"{amount(len(analysis.tables), 'table')} and {amount(len(figures), 'figure')}"
     say(f"{counts} written to {out}")
-
-
-def _analyze_runs(directories: Sequence[Path], reference: str | None) -> "Analysis":
-    from modnorm.analysis import analyses
-    from modnorm.analysis.comparison import describe_differences
-    from modnorm.analysis.document import describe_overlap
-
-    runs = _load_runs(directories)
-    for run in runs:
-        if overlap := describe_overlap(run.document):
-            note(f"{run.name}: {overlap}")
-    for difference in describe_differences(runs):
-        say(difference)
-    return analyses.analyze(runs, reference)
 
 
 def track(

@@ -1,24 +1,17 @@
 """The files of a finished run, written and shown."""
 
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.cli.console import echo, echo_table, emit_json, interval, note, percent
 from modnorm.client.client import Client
-from modnorm.client.run_directory import RunDirectory, spec_file
+from modnorm.client.run_directory import RunDirectory
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
-    from modnorm.analysis.distillation import (
-        Accuracy,
-        ComparedEntry,
-        DistillationDocument,
-        RoundEntry,
-    )
-    from modnorm.analysis.document import AnswerShares, BaseEntry, ExpertEntry, ResultsDocument
-    from modnorm.analysis.statistics import IterativeEntry, StateEntry
+    from modnorm.analysis.distillation import DistillationDocument
+    from modnorm.analysis.document import BaseEntry, ExpertEntry, ResultsDocument
 
 
 def write_results(
@@ -34,7 +27,7 @@ def write_results(
     from modnorm.client.fetching import save_run
 
     save_run(client, experiment.id, directory.path)
-    document = read_results(directory)
+    document = read_results(directory.path)
     notes = (
         describe_truncated(document),
         describe_lost_search(document),
@@ -46,11 +39,11 @@ def write_results(
     return directory.path / "report.html"
 
 
-def read_results(directory: RunDirectory) -> "ResultsDocument":
-    """Return the results that `write_results` wrote."""
+def read_results(directory: Path) -> "ResultsDocument":
+    """Return the results in a run directory."""
     from modnorm.analysis.run import load_run
 
-    return load_run(directory.path).document
+    return load_run(directory).document
 
 
 def print_results(directory: Path, document: "ResultsDocument") -> None:
@@ -64,48 +57,90 @@ def print_results(directory: Path, document: "ResultsDocument") -> None:
 
 def print_table(document: "ResultsDocument") -> None:
     """Print the held-out figures of a run: base, rank 1 by selection, every ensemble."""
+    method = document["spec"]["method"]
+    title = str(document["spec"]["name"] or (method["name"] if isinstance(method, dict) else ""))
     if iterative := document["iterative"]:
-        rows = [(_state_name(state, iterative), *_figures(state)) for state in iterative["states"]]
+        rows = []
+        for state in iterative["states"]:
+            name = f"after {state['updates']} updates" if state["updates"] else "base"
+            star = " *" if state["updates"] == iterative["reported"] else ""
+            reward = state["mean_reward"]
+            rows.append(
+                (
+                    f"{name}{star}",
+                    "-" if reward is None else f"{reward:.4f}",
+                    percent(state["development_metric"]),
+                    percent(state["heldout_metric"]),
+                    interval(state["heldout_interval"]),
+                )
+            )
         headings = ("reward around", "development", "held-out", "95 % Wilson")
-        echo_table((_title(document["spec"]), *headings), rows)
+        echo_table((title, *headings), rows)
         return
-    experts, ensembles = document["experts"], document["ensembles"]
-    rows = [_model_row("base", document["base"])]
-    if experts:
-        rows.append(_model_row("rank 1 by selection", experts[0]))
-    rows += [
-        (
-            f"N={found['population']} K={found['ensemble_size']}",
-            percent(found["metric"]),
-            interval(found["interval"]),
-            *_shares(found["shares"]),
-        )
-        for found in ensembles
+    models: list[tuple[str, BaseEntry | ExpertEntry]] = [("base", document["base"])]
+    models += [("rank 1 by selection", expert) for expert in document["experts"][:1]]
+    figures = [
+        (name, one["heldout_metric"], one["heldout_interval"], one["heldout_shares"])
+        for name, one in models
     ]
-    headings = ("held-out", "95 % Wilson", "give a vote", "cut off")
-    echo_table((_title(document["spec"]), *headings), rows)
+    figures += [
+        (
+            f"N={one['population']} K={one['ensemble_size']}",
+            one["metric"],
+            one["interval"],
+            one["shares"],
+        )
+        for one in document["ensembles"]
+    ]
+    echo_table(
+        (title, "held-out", "95 % Wilson", "give a vote", "cut off"),
+        (
+            (
+                name,
+                percent(metric),
+                interval(bounds),
+                percent(shares["valid"]),
+                percent(shares["truncated"]),
+            )
+            for name, metric, bounds, shares in figures
+        ),
+    )
 
 
 def show_directory(directory: Path) -> None:
-    """Print the results of a run directory, or of each run directory inside it."""
+    """Print the results of a run directory, or of each run directory inside it.
+
+    Of several runs, damaged ones are left out with a note.
+    """
     from modnorm.analysis.distillation import is_distillation, load_distillation
+    from modnorm.analysis.run_files import RESULTS, not_a_run, runs_inside
 
     if is_distillation(directory):
-        document = load_distillation(directory)
-        emit_json(document)
-        print_distillation(document)
+        distilled = load_distillation(directory)
+        emit_json(distilled)
+        print_distillation(distilled)
         return
-    runs = _runs_of(directory)
-    found = _read_all(runs)
-    documents = list(found.values())
-    if emit_json(documents[0] if runs == [directory] and documents else documents):
+    runs = runs_inside(directory)
+    if not runs:
+        raise not_a_run(directory)
+    is_one = runs[0] == directory
+    found: dict[Path, ResultsDocument | None] = {}
+    for run in runs[:1] if is_one else runs:
+        try:
+            found[run] = read_results(run) if (run / RESULTS).is_file() else None
+        except InvalidInputError as error:
+            if len(runs) == 1:
+                raise
+            note(f"{run} is left out: {error.message}")
+    documents = [document for document in found.values() if document is not None]
+    if emit_json(documents[0] if is_one and documents else documents):
         return
-    for run in runs:
-        if run in found:
+    for run, document in found.items():
+        if document is None:
+            echo(f"{run}  not finished; the command that started it resumes it")
+        else:
             echo(f"{run}  finished")
             print_run(run)
-        elif not _is_finished(run):
-            echo(f"{run}  not finished; the command that started it resumes it")
 
 
 def print_run(run: Path) -> None:
@@ -117,7 +152,7 @@ def print_run(run: Path) -> None:
     if (run / PREDICTIONS).is_file():
         echo(str(run / PREDICTIONS))
         return
-    results = read_results(RunDirectory(run))
+    results = read_results(run)
     print_results(run, results)
     remarks = (
         describe_overlap(results),
@@ -128,78 +163,33 @@ def print_run(run: Path) -> None:
         note(remark)
 
 
-def _read_all(runs: Sequence[Path]) -> "dict[Path, ResultsDocument]":
-    """Return the results of finished runs; of several, damaged ones are left out with a note."""
-    found = {}
-    for run in filter(_is_finished, runs):
-        try:
-            found[run] = read_results(RunDirectory(run))
-        except InvalidInputError as error:
-            if len(runs) == 1:
-                raise
-            note(f"{run} is left out: {error.message}")
-    return found
-
-
-def _is_finished(run: Path) -> bool:
-    return (run / "results.json").is_file()
-
-
-def _runs_of(directory: Path) -> list[Path]:
-    from modnorm.analysis.run_files import folder_remedy
-
-    if spec_file(directory).is_file():
-        return [directory]
-    inside = sorted(child for child in directory.iterdir() if spec_file(child).is_file())
-    if not inside:
-        raise InvalidInputError(
-            f"{directory} is not a run directory",
-            field="run",
-            remedy=folder_remedy(directory)
-            or "name a directory that `modnorm run` wrote, or the id of an experiment",
-        )
-    return inside
-
-
-def _model_row(name: str, model: "BaseEntry | ExpertEntry") -> tuple[str, ...]:
-    figures = percent(model["heldout_metric"]), interval(model["heldout_interval"])
-    return name, *figures, *_shares(model["heldout_shares"])
-
-
-def _shares(shares: "AnswerShares") -> tuple[str, str]:
-    """Return the shares of answers that give a vote, and of those that the cap cut off."""
-    return percent(shares["valid"]), percent(shares["truncated"])
-
-
-def _state_name(state: "StateEntry", iterative: "IterativeEntry") -> str:
-    """Return the name of a state; a star marks the reported one."""
-    name = f"after {state['updates']} updates" if state["updates"] else "base"
-    return f"{name} *" if state["updates"] == iterative["reported"] else name
-
-
-def _figures(state: "StateEntry") -> tuple[str, ...]:
-    reward = state["mean_reward"]
-    return (
-        "-" if reward is None else f"{reward:.4f}",
-        percent(state["development_metric"]),
-        percent(state["heldout_metric"]),
-        interval(state["heldout_interval"]),
-    )
-
-
-def _title(spec: Mapping[str, object]) -> str:
-    method = spec["method"]
-    name = method["name"] if isinstance(method, dict) else ""
-    return str(spec["name"] or name)
-
-
 def print_distillation(document: "DistillationDocument") -> None:
     """Print a row for each model of each round, the gain that the student keeps, and the work."""
     from modnorm.analysis.distillation import describe_gain, total_budget
 
-    headings = ("round", "model", "development", "held-out", "95 % Wilson")
-    rows = [row for each in document["rounds"] for row in _rows(each, document)]
-    echo_table(headings, rows)
+    models = []
+    for entry in document["rounds"]:
+        search, name = entry["search"], "base"
+        if search:
+            name = "student"
+            models.append((entry, "rank 1 by selection", "", search["best_expert"]))
+            models.append((entry, f"vote of {search['ensemble_size']}", "", search["vote"]))
+        mark = " *" if entry["round"] == document["best_round"] else ""
+        development = percent(entry["development"]["metric"])
+        models.append((entry, f"{name}{mark}", development, entry["heldout"]))
+    echo_table(
+        ("round", "model", "development", "held-out", "95 % Wilson"),
+        (
+            (
+                str(entry["round"]),
+                name,
+                development,
+                percent(heldout["metric"]),
+                interval(heldout["interval"]),
+            )
+            for entry, name, development, heldout in models
+        ),
+    )
     echo(f"* {describe_gain(document)}")
     spent = total_budget(document["rounds"])
     echo(
@@ -207,45 +197,3 @@ def print_distillation(document: "DistillationDocument") -> None:
         f"{spent['training_tokens']:,} tokens and {spent['training_flops']:.3g} operations in "
         f"{spent['training_seconds']:,.0f} s of training"
     )
-
-
-def print_side_by_side(entries: "Sequence[ComparedEntry]") -> None:
-    """Print held-out figures and work of each run; of distillations those of the best round."""
-    headings = ("", *(entry["run"] for entry in entries))
-    names = (
-        "best round",
-        "base",
-        "rank 1 by selection",
-        "vote",
-        "student",
-        "answers",
-        "tokens",
-        "training operations",
-    )
-    echo_table(headings, zip(names, *map(_column, entries), strict=True))
-
-
-def _column(entry: "ComparedEntry") -> tuple[str, ...]:
-    figures = (entry["base"], entry["best_expert"], entry["vote"], entry["student"])
-    return (
-        str(entry["best_round"] or ""),
-        *(" ".join(_shown(one)).strip() if one else "" for one in figures),
-        f"{entry['answers']:,}",
-        f"{entry['tokens']:,}",
-        f"{entry['training_flops']:.3g}",
-    )
-
-
-def _rows(entry: "RoundEntry", document: "DistillationDocument") -> Iterator[tuple[str, ...]]:
-    number, search = str(entry["round"]), entry["search"]
-    if search:
-        yield number, "rank 1 by selection", "", *_shown(search["best_expert"])
-        yield number, f"vote of {search['ensemble_size']}", "", *_shown(search["vote"])
-    name = "student" if search else "base"
-    mark = " *" if entry["round"] == document["best_round"] else ""
-    development = percent(entry["development"]["metric"])
-    yield number, f"{name}{mark}", development, *_shown(entry["heldout"])
-
-
-def _shown(value: "Accuracy") -> tuple[str, str]:
-    return percent(value["metric"]), interval(value["interval"])
