@@ -12,41 +12,35 @@ import json
 import os
 import shutil
 import signal
+import socket
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from google.protobuf import json_format, message_factory
-from google.protobuf.descriptor_pool import DescriptorPool
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
-    ProtoReflectionDescriptorDatabase,
-)
 from openai import OpenAI
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from modnorm.analysis.run import load_run
+from modnorm.client.client import Client
+from modnorm.client.connection import get_experiment
+from modnorm.client.fetching import save_run
 from modnorm.client.run_directory import RunDirectory
+from modnorm.client.watch import TERMINAL_STATES
+from modnorm.errors import UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.channel import open_channel
 from modnorm.wire.connection import Credentials
-from modnorm.wire.conversions import spec_to_proto
-from scripts.compose_lab import (
-    ENDED,
-    UNDISTURBED,
-    ComposeLab,
-    compose_lab,
-    free_address,
-    inspect,
-    joined_host,
-    read_results,
-    require,
-    require_equal,
-    run,
-    say,
-    timed,
-)
 
+ROOT = Path(__file__).parents[1]
+HEALTHY_SECONDS = 180.0
+UNDISTURBED = "undisturbed"
+"""Folder of the run that others are compared with."""
+DIFFERS = "timings.json"
+"""The one file of a run that contains times and names of workers."""
 SERVICES = ("calibrator", "sampler", "evaluator", "aggregator", "redis", "postgres", "sandbox")
 """In the order of the kills, each as soon as the service has work."""
 IMAGES = ("aggregator", "calibrator", "sampler", "evaluator", "sandbox")
@@ -85,6 +79,223 @@ Backup = tuple[bytes, bytes]
 """The database and the artifacts."""
 
 
+@dataclass(frozen=True)
+class ComposeLab:
+    """A compose project with a published aggregator."""
+
+    folder: Path
+    """Of settings and secrets."""
+    runs: Path
+    """Folder of run files."""
+    settings: Mapping[str, str]
+    """Variables of its `.env`."""
+    project: str
+
+    def compose(self, *arguments: str, stdin: bytes | None = None) -> bytes:
+        """Run docker compose; return its standard output."""
+        file = self.folder / f"{self.project}.env"
+        lines = (f"{name}={value}\n" for name, value in self.settings.items())
+        file.write_text("".join(lines), encoding="utf-8")
+        command = ("docker", "compose", "--project-name", self.project, "--env-file", str(file))
+        return run([*command, *arguments], stdin=stdin)
+
+    def under(self, settings: Mapping[str, str], project: str = "") -> "ComposeLab":
+        """Return this project or another one with changed settings."""
+        changed = dict(self.settings) | dict(settings)
+        return replace(self, settings=changed, project=project or self.project)
+
+    def start(self, what: str, *arguments: str) -> None:
+        """Start the lab, wait until it is healthy, and print how long that took."""
+        with timed(what):
+            self.compose("up", "--detach", "--wait", "--quiet-pull", *arguments)
+
+    def kill(self, service: str, when: str) -> None:
+        """Kill the process of a service's one container and wait until it is healthy again."""
+        (container,) = self.containers(service)
+        os.kill(int(inspect(container, "{{.State.Pid}}")), signal.SIGKILL)
+        with timed(f"kill -9 {service} {when}, healthy again"):
+            wait_until_healthy_again(container)
+
+    def fails(self, *arguments: str) -> bool:
+        """Return whether a docker compose command fails."""
+        try:
+            self.compose(*arguments)
+        except subprocess.CalledProcessError:
+            return True
+        return False
+
+    def client(self) -> Client:
+        """Return a client with the token of a user, which waits for an aggregator that is down."""
+        token = Credentials(token_file=self.folder / "secrets/user_token")
+        target = self.settings["MODNORM_PUBLISH"]
+        return Client(target, credentials=token, patience=HEALTHY_SECONDS)
+
+    def containers(self, service: str) -> Sequence[str]:
+        """Return the ids of a service's containers."""
+        return self.compose("ps", "--quiet", service).decode().split()
+
+    @retry(
+        retry=retry_if_exception_type(UnavailableError),
+        stop=stop_after_delay(HEALTHY_SECONDS),
+        wait=wait_fixed(0.5),
+        reraise=True,
+    )
+    def state(self, experiment_id: str) -> "experiments.ExperimentState.ValueType":
+        """Return an experiment's state; wait for an aggregator that is down."""
+        with self.client() as client:
+            return get_experiment(client, experiment_id).state
+
+    def submit(self, name: str) -> str:
+        """Submit the experiment of the drill under a name and return its id."""
+        with self.client() as client:
+            return client.submit(SPEC, request_id=name).id
+
+    def finish(self, experiment_id: str, what: str) -> None:
+        """Wait until an experiment has succeeded."""
+        with timed(f"{what}: to the end of the experiment"), self.client() as client:
+            for _ in client.watch(experiment_id):
+                pass
+        name = experiments.ExperimentState.Name(state := self.state(experiment_id))
+        require(state == experiments.EXPERIMENT_STATE_SUCCEEDED, f"it ended as {name}")
+
+    def require_running(self, experiment_id: str, before: str) -> None:
+        """End the drill if an experiment has ended too early."""
+        has_ended = self.state(experiment_id) in TERMINAL_STATES
+        require(not has_ended, f"the run was over before {before}")
+
+    def check_end(self, experiment_id: str, name: str, expected: Mapping[str, bytes]) -> None:
+        """Wait until an experiment has succeeded; end the drill if its files are others."""
+        self.finish(experiment_id, name)
+        require_equal(expected, self.results(experiment_id, name), name)
+
+    def results(self, experiment_id: str, name: str) -> dict[str, bytes]:
+        """Return the files of a run by name, except the file with times."""
+        folder = self.runs / name.replace(" ", "-")
+        with self.client() as client:
+            save_run(client, experiment_id, folder)
+        attempts = json.loads((folder / DIFFERS).read_text(encoding="utf-8"))["candidates"]
+        workers = {attempt["worker"] for attempt in attempts if attempt["worker"]}
+        say(f"{name}: {len(attempts)} candidates of {len(workers)} workers")
+        return read_results(folder)
+
+
+@contextmanager
+def compose_lab(
+    folder: Path, runs: Path, wheels: Path | None, settings: Mapping[str, str]
+) -> Iterator[ComposeLab]:
+    """Write the settings of a project, which its folder names; remove the project at the end.
+
+    `wheels` has a wheel of torch, used instead of PyTorch's index.
+    """
+    run([str(ROOT / "scripts/make-secrets"), str(folder / "secrets")])
+    lines = {
+        "MODNORM_PUBLISH": free_address(),
+        "MODNORM_PAGE_PUBLISH": free_address(),
+        "MODNORM_QUEUE_PUBLISH": free_address(),
+        "MODNORM_SECRETS": str(folder / "secrets"),
+        **settings,
+    }
+    if wheels:
+        lines |= {"MODNORM_WHEELS": str(wheels.resolve()), "MODNORM_TORCH_INDEX": ""}
+    lab = ComposeLab(folder, runs, lines, project=folder.name)
+    try:
+        yield lab
+    finally:
+        lab.compose("down", "--volumes", "--remove-orphans", "--timeout", "5")
+
+
+@contextmanager
+def joined_host(lab: ComposeLab) -> Iterator[ComposeLab]:
+    """Join another host to a lab: a project without a common network.
+
+    The host has the lab's settings, secrets and published addresses.
+    """
+    host = lab.under(
+        {
+            "COMPOSE_FILE": "compose.yaml",
+            "MODNORM_AGGREGATOR_TARGET": lab.settings["MODNORM_PUBLISH"],
+            "MODNORM_BROKER_URL": f"redis://{lab.settings['MODNORM_QUEUE_PUBLISH']}/0",
+        },
+        project=f"{lab.project}-host",
+    )
+    try:
+        host.compose("up", "--detach", "--wait", "--no-deps", "evaluator", "sandbox")
+        yield host
+    finally:
+        host.compose("down", "--volumes", "--timeout", "5")
+
+
+def free_address() -> str:
+    """Return a free HOST:PORT of this host that containers in all networks can reach."""
+    template = "{{(index .IPAM.Config 0).Gateway}}"
+    gateway = run(["docker", "network", "inspect", "--format", template, "bridge"])
+    host = gateway.decode().strip()
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return f"{host}:{probe.getsockname()[1]}"
+
+
+def read_results(folder: Path) -> dict[str, bytes]:
+    """Return the files of a run by name, except the file with times."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != DIFFERS
+    }
+
+
+def inspect(container: str, template: str) -> str:
+    """Return a field of `docker inspect`."""
+    return run(["docker", "inspect", "--format", template, container]).decode().strip()
+
+
+def wait_until_healthy_again(container: str) -> None:
+    """Wait until a container whose process was killed is restarted and healthy."""
+    deadline = time.monotonic() + HEALTHY_SECONDS
+    while time.monotonic() < deadline:
+        restarts, health = inspect(container, "{{.RestartCount}} {{.State.Health.Status}}").split()
+        if int(restarts) and health == "healthy":
+            return
+        time.sleep(0.2)
+    raise SystemExit(f"{container} is not healthy again")
+
+
+def run(command: Sequence[str], stdin: bytes | None = None) -> bytes:
+    """Run a command; return its standard output, or print its errors if it fails."""
+    ended = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, check=False)
+    if ended.returncode:
+        error = subprocess.CalledProcessError(ended.returncode, command)
+        error.add_note(ended.stderr.decode(errors="replace")[-4000:])
+        raise error
+    return ended.stdout
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Print how long something took."""
+    began = time.monotonic()
+    yield
+    say(f"{what}: {time.monotonic() - began:.1f} s")
+
+
+def require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - calls state the condition
+    """End the drill if a condition does not hold."""
+    if not holds:
+        raise SystemExit(otherwise)
+
+
+def require_equal(expected: Mapping[str, bytes], actual: Mapping[str, bytes], what: str) -> None:
+    """End the drill if the files of two runs differ."""
+    different = [name for name in expected if actual.get(name) != expected[name]]
+    require(expected.keys() == actual.keys() and not different, f"{what}: {different} differ")
+    say(f"{what}: {len(expected)} files equal byte for byte: {', '.join(expected)}")
+
+
+def say(text: str) -> None:
+    """Print a line without buffering."""
+    print(text, flush=True)
+
+
 def main() -> None:
     """Run the drill, or parts of it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -114,7 +325,8 @@ def _run_undisturbed(lab: ComposeLab) -> Mapping[str, bytes]:
         return kept
     lab.start("up --wait, from nothing to healthy")
     _check_fences(lab)
-    experiment_id = lab.finish(lab.submit(SPEC, UNDISTURBED), UNDISTURBED)
+    experiment_id = lab.submit(UNDISTURBED)
+    lab.finish(experiment_id, UNDISTURBED)
     return lab.results(experiment_id, UNDISTURBED)
 
 
@@ -146,22 +358,22 @@ def _check_fences(lab: ComposeLab) -> None:
 def _survive_kills(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """Kill each container's process once during an experiment."""
     lab.start("up --wait, new volumes")
-    experiment_id = _create_by_reflection(lab)
-    lab.wait_for(experiment_id, experiments.EXPERIMENT_STATE_CALIBRATING)
+    experiment_id = lab.submit("kills")
+    while lab.state(experiment_id) < experiments.EXPERIMENT_STATE_CALIBRATING:
+        time.sleep(0.1)
     for service in SERVICES:
         if service == "evaluator":
             _wait_for_workers(lab, experiment_id, 1)
         _kill(lab, service, experiment_id)
     _kill_worker(lab)
-    require(lab.state(experiment_id) not in ENDED, "the run was over before its worker was killed")
-    lab.finish(experiment_id, "kill -9")
-    require_equal(expected, lab.results(experiment_id, "kill -9"), "kill -9")
+    lab.require_running(experiment_id, "its worker was killed")
+    lab.check_end(experiment_id, "kill -9", expected)
 
 
 def _kill(lab: ComposeLab, service: str, experiment_id: str) -> None:
     """Kill a container's process and wait until it is healthy again."""
-    name = experiments.ExperimentState.Name(current := lab.state(experiment_id))
-    require(current not in ENDED, f"{name} before {service} was killed")
+    lab.require_running(experiment_id, f"{service} was killed")
+    name = experiments.ExperimentState.Name(lab.state(experiment_id))
     lab.kill(service, f"while {name.rpartition('_')[2]}")
 
 
@@ -180,15 +392,14 @@ def _kill_worker(lab: ComposeLab) -> None:
 def _survive_scale_down_up_and_loss(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """During a run scale out, stop and start the lab, delete its volumes and restore a backup."""
     lab.start("up --wait --scale evaluator=3, new volumes", "--scale", "evaluator=3")
-    experiment_id = lab.submit(SPEC, "interrupted")
+    experiment_id = lab.submit("interrupted")
     _wait_for_workers(lab, experiment_id, 3)
     backup = _back_up(lab)
     with timed("down, in the middle of a run"):
         lab.compose("down")
     lab.start("up --wait, on what was there")
-    require(lab.state(experiment_id) not in ENDED, "the run was over before `down`")
-    lab.finish(experiment_id, "down and up")
-    require_equal(expected, lab.results(experiment_id, "down and up"), "down and up")
+    lab.require_running(experiment_id, "`down`")
+    lab.check_end(experiment_id, "down and up", expected)
     lab.compose("down", "--volumes")
     _survive_restore(lab, experiment_id, backup, expected)
 
@@ -201,7 +412,7 @@ def _wait_for_workers(lab: ComposeLab, experiment_id: str, count: int) -> None:
     )
     psql = ("exec", "-T", "postgres", "psql", "-U", "modnorm", "-At", "-c", query, "modnorm")
     while (found := int(lab.compose(*psql))) < count:
-        require(lab.state(experiment_id) not in ENDED, f"only {found} scored candidates")
+        lab.require_running(experiment_id, f"{count} evaluators scored candidates, only {found}")
         time.sleep(0.5)
     say(f"{count} evaluators have scored candidates")
 
@@ -218,14 +429,13 @@ def _survive_a_host_that_comes_and_goes(lab: ComposeLab, expected: Mapping[str, 
     """Join a host during a run and kill it."""
     lab = lab.under({"COMPOSE_FILE": "compose.yaml:compose.hosts.yaml"})
     lab.start("up --wait with the queue published, new volumes")
-    experiment_id = lab.submit(SPEC, "hosts")
+    experiment_id = lab.submit("hosts")
     with joined_host(lab) as host:
         _wait_for_workers(lab, experiment_id, 2)
         (container,) = host.containers("evaluator")
         run(["docker", "kill", container])
-        require(lab.state(experiment_id) not in ENDED, "the run was over before the host was lost")
-    lab.finish(experiment_id, "a host that came and was lost")
-    require_equal(expected, lab.results(experiment_id, "hosts"), "hosts")
+        lab.require_running(experiment_id, "the host was lost")
+    lab.check_end(experiment_id, "hosts", expected)
 
 
 def _survive_with_rabbitmq(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
@@ -233,11 +443,10 @@ def _survive_with_rabbitmq(lab: ComposeLab, expected: Mapping[str, bytes]) -> No
     url = "amqp://modnorm@rabbitmq:5672//"
     lab = lab.under({"COMPOSE_PROFILES": "rabbitmq", "MODNORM_BROKER_URL": url})
     lab.start("up --wait with RabbitMQ, new volumes")
-    experiment_id = lab.submit(SPEC, "rabbitmq")
+    experiment_id = lab.submit("rabbitmq")
     _wait_for_workers(lab, experiment_id, 1)
     _kill(lab, "rabbitmq", experiment_id)
-    lab.finish(experiment_id, "rabbitmq")
-    require_equal(expected, lab.results(experiment_id, "rabbitmq"), "rabbitmq")
+    lab.check_end(experiment_id, "rabbitmq", expected)
     lab.compose("down", "--volumes")
 
 
@@ -252,29 +461,8 @@ def _survive_restore(
         lab.compose(*restore, stdin=dump)
         lab.compose(*ARTIFACTS, "-C", CACHE, "-xf", "-", stdin=archive)
         lab.compose("up", "--detach", "--wait")
-    require(lab.state(experiment_id) not in ENDED, "the backup was not of a run in progress")
-    lab.finish(experiment_id, "restored")
-    require_equal(expected, lab.results(experiment_id, "restored"), "restored")
-
-
-def _create_by_reflection(lab: ComposeLab) -> str:
-    """Create an experiment with reflection only."""
-    with open_channel(lab.target, Credentials(token_file=lab.token_file), ()) as channel:
-        pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
-        service = pool.FindServiceByName("modnorm.v1.ExperimentService")
-        method = service.methods_by_name["CreateExperiment"]
-        request = message_factory.GetMessageClass(method.input_type)()
-        spec = json_format.MessageToDict(spec_to_proto(SPEC))
-        json_format.ParseDict({"requestId": "kills", "spec": spec}, request)
-        answer = message_factory.GetMessageClass(method.output_type)
-        call = channel.unary_unary(
-            f"/{service.full_name}/{method.name}",
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
-        )
-        response = json_format.MessageToDict(call(request, timeout=120))
-    say("created over reflection alone")
-    return str(response["experiment"]["id"])
+    lab.require_running(experiment_id, "its backup")
+    lab.check_end(experiment_id, "restored", expected)
 
 
 def _survive_a_killed_server(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:

@@ -2,11 +2,11 @@
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
 from textwrap import fill
 from typing import cast
@@ -58,7 +58,9 @@ class KnownSuite:
 
 def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path) -> None:
     """Write tables and figures into a directory and the claims into a page."""
-    pool = _unpacked(cells, folder / "pool")
+    for archive in sorted(cells.glob("*.zip")):
+        unpack_run(archive, folder / "pool" / archive.stem)
+    pool = {place: load_run(place).document for place in sorted(folder.glob("pool/*/"))}
     files = {path: read_yaml(path.read_text(encoding="utf-8")) for path in suites.glob("*.yaml")}
     is_suite = {path: isinstance(one, dict) and "name" in one for path, one in files.items()}
     known = [_known(path, pool, folder) for path in sorted(files) if is_suite[path]]
@@ -77,19 +79,23 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     parts += ["## Claims\n", _markdown(_HEADINGS, rows)]
     write_file(out / "tables.md", "\n".join(parts).encode())
     measured = [row for row in rows if row[_SEEDS] != "0"]
-    claims = "\n".join(
-        [_markdown(_HEADINGS, measured), "", _open_claims(rows), "", *_open_cells(known)]
-    )
+    cases = Counter(row[0] for row in rows if row[_SEEDS] == "0")
+    listed = ", ".join(f"{claim} ({count})" for claim, count in cases.items())
+    without = fill(f"Cases without a cell: {listed}.", 120, break_on_hyphens=False)
+    cells_of = [
+        (
+            f"`{suite.path.stem}`",
+            str(len(suite.outcomes.finished)),
+            str(len(suite.loaded.cells) - len(suite.outcomes.finished)),
+            f"`modnorm suite run {suite.path.as_posix()} --out runs/{suite.loaded.suite.name}`",
+        )
+        for suite in known
+    ]
+    suite_table = _markdown(("suite", "cells", "open", "command"), cells_of)
+    claims = "\n".join([_markdown(_HEADINGS, measured), "", without, "", suite_table])
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     write_file(page, f"{before}{BEGIN}\n\n{claims}\n\n{END}{after}".encode())
-
-
-def _unpacked(cells: Path, folder: Path) -> dict[Path, ResultsDocument]:
-    """Return the results of all copies by their directories."""
-    for archive in sorted(cells.glob("*.zip")):
-        unpack_run(archive, folder / archive.stem)
-    return {place: load_run(place).document for place in sorted(folder.glob("*/"))}
 
 
 def _known(path: Path, pool: Mapping[Path, ResultsDocument], folder: Path) -> KnownSuite:
@@ -204,34 +210,24 @@ def _difference_row(case: Mapping[str, object], suite: KnownSuite) -> tuple[str,
     sides = [cast("Mapping[str, str | int]", case[side]) for side in ("of", "against")]
     metrics = [suite.data.by_seed("metric", side).dropna() for side in sides]
     seeds = sorted(set(metrics[0].index) & set(metrics[1].index))
-    paper = _paper_difference(case, sides, suite)
+    if "paper" in case:
+        paper = None if case["paper"] is None else float(str(case["paper"]))
+    else:
+        table = suite.tables[0]
+        of, against = (_printed(table, {str(value) for value in side.values()}) for side in sides)
+        paper = None if of is None or against is None else of - against
     label, told = str(case["label"]), "" if paper is None else f"{paper:+.2f}"
     if not seeds:
         return label, "0", told, "", "", "", "open"
-    grids = [_verdicts(suite, side).loc[seeds].to_numpy(dtype=float) for side in sides]
-    gaps = grids[0] - grids[1]
+    votes = [suite.data.at("correct", side).dropna(subset="value") for side in sides]
+    grids = [each.pivot(index="seed", columns="item", values="value").loc[seeds] for each in votes]
+    gaps = grids[0].to_numpy(dtype=float) - grids[1].to_numpy(dtype=float)
     value = float((metrics[0].loc[seeds] - metrics[1].loc[seeds]).mean())
     interval = grid_interval(gaps)
     p = sign_flip(gaps.sum(axis=0).astype(int).tolist())
+    exact = "< 0.001" if p < 0.001 else f"{p:.3f}"
     holds = _holds(interval, paper)
-    return label, str(len(seeds)), told, f"{value:+.2f}", _interval(interval, 100), _p(p), holds
-
-
-def _verdicts(suite: KnownSuite, pick: Mapping[str, str | int]) -> pd.DataFrame:
-    """Return whether each vote is right: a line for each seed, a column for each row."""
-    votes = suite.data.at("correct", pick).dropna(subset="value")
-    return votes.pivot(index="seed", columns="item", values="value")
-
-
-def _paper_difference(
-    case: Mapping[str, object], sides: Sequence[Mapping[str, str | int]], suite: KnownSuite
-) -> float | None:
-    """Return the paper's difference: as the case states it, or from the suite's first table."""
-    if "paper" in case:
-        return None if case["paper"] is None else float(str(case["paper"]))
-    table = suite.tables[0]
-    found = [_printed(table, {str(value) for value in side.values()}) for side in sides]
-    return None if None in found else cast("float", found[0]) - cast("float", found[1])
+    return label, str(len(seeds)), told, f"{value:+.2f}", _interval(interval, 100), exact, holds
 
 
 def _printed(table: BuiltTable, options: set[str]) -> float | None:
@@ -274,36 +270,19 @@ def _value_rows(
         )
 
 
-def _open_claims(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return the claims that have cases without a seed, with the number of these cases."""
-    cases = Counter(row[0] for row in rows if row[_SEEDS] == "0")
-    listed = ", ".join(f"{claim} ({count})" for claim, count in cases.items())
-    return fill(f"Cases without a cell: {listed}.", 120, break_on_hyphens=False)
-
-
-def _open_cells(known: Sequence[KnownSuite]) -> Iterator[str]:
-    rows = [
-        (
-            f"`{suite.path.stem}`",
-            str(len(suite.outcomes.finished)),
-            str(len(suite.loaded.cells) - len(suite.outcomes.finished)),
-            f"`modnorm suite run {suite.path.as_posix()} --out runs/{suite.loaded.suite.name}`",
-        )
-        for suite in known
-    ]
-    yield _markdown(("suite", "cells", "open", "command"), rows)
-
-
 def _beyond(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
     """Yield the tables that answer further questions, by group of runs that differ in seed."""
-    runs = sorted(((_group(document), place) for place, document in pool.items()), key=str)
-    groups = {
-        " ".join(map(str, key)): [load for _, load in members]
-        for key, members in groupby(runs, key=lambda run: run[0])
-    }
+    groups = defaultdict[tuple[object, ...], list[Path]](list)
+    for place, document in pool.items():
+        spec = cast("Mapping[str, Mapping[str, object]]", document["spec"])
+        model = str(spec["model"]["name"]).rpartition("/")[2]
+        size = f"N={spec['population']['size']}"
+        groups[model, spec["task"]["name"], spec["method"]["name"], size].append(place)
     data = {
-        f"{name}, seeds: {len(places)}": [_Recorded(place) for place in places]
-        for name, places in groups.items()
+        f"{' '.join(map(str, key))}, seeds: {len(groups[key])}": [
+            _Recorded(place) for place in sorted(groups[key], key=str)
+        ]
+        for key in sorted(groups, key=str)
     }
     tables = {
         "How many selection rows, racing and Wilson bounds": (_SELECTING, _selection_rows),
@@ -315,13 +294,6 @@ def _beyond(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
         found = [(name, *row) for name, members in data.items() for row in rows(members)]
         if found:
             yield f"### {title}\n\n{_markdown(('runs', *headings), found)}\n"
-
-
-def _group(document: ResultsDocument) -> tuple[object, ...]:
-    spec = cast("Mapping[str, Mapping[str, object]]", document["spec"])
-    model = str(spec["model"]["name"]).rpartition("/")[2]
-    size = spec["population"]["size"]
-    return model, spec["task"]["name"], spec["method"]["name"], f"N={size}"
 
 
 class _Recorded:
@@ -373,7 +345,12 @@ def _selection_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
     orders = [generator.permutation(whole[0].rewards.shape[1]) for _ in range(_ORDERS)]
     most = max(float(run.rewards.max()) for run in whole)
     rules: dict[str, Callable[[recorded.Floats, int, recorded.Indices], recorded.Selection]] = {
-        **{f"{rows} rows": partial(_of_first_rows, rows) for rows in (50, 100, 200)},
+        **{
+            f"{rows} rows": lambda rewards, size, order, rows=rows: recorded.by_fewer_rows(  # type: ignore[misc]
+                rewards, size, order[:rows]
+            )
+            for rows in (50, 100, 200)
+        },
         "race 50, 100, 200": recorded.by_race,
         "race 33, 67, 133": partial(recorded.by_race, stages=_THIRD),
         "Wilson bounds": partial(recorded.by_bounds, most=max(1.0, most)),
@@ -402,12 +379,6 @@ def _selection_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
                 for name, grid in values.items()
             ),
         )
-
-
-def _of_first_rows(
-    count: int, rewards: recorded.Floats, size: int, order: recorded.Indices
-) -> recorded.Selection:
-    return recorded.by_fewer_rows(rewards, size, order[:count])
 
 
 def _unselected_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
@@ -497,10 +468,6 @@ def _interval(interval: ConfidenceInterval | None, factor: float = 1, *, digits:
     if interval is None:
         return ""
     return f"[{factor * interval.lower:.{digits}f}, {factor * interval.upper:.{digits}f}]"
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _markdown(

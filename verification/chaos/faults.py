@@ -1,4 +1,4 @@
-"""The faults. Each function injects one, undoes it if necessary, and returns a description.
+"""The faults. A function with the name of a fault injects it and returns a description.
 
 A fault without effect, for example after the end of the experiment, returns None. Reports of
 faulty workers bypass the proxies; those that must have no effect carry answers that would show in
@@ -8,7 +8,7 @@ the results if they were accepted.
 import random
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,6 @@ from modnorm.wire.status import from_rpc_error
 from verification.chaos.lab import LEASE_SECONDS, REAP_SECONDS, Lab, empty, fill
 from verification.chaos.outcome import Observer
 from verification.chaos.proxy import Mode
-from verification.chaos.schedules import Fault
 from verification.labs.forked import Process
 from verification.labs.secured_lab import claimed
 from verification.labs.waiting import HANG_SECONDS, wait_until
@@ -47,6 +46,7 @@ SELECT j.id, j.token, j.worker, j.answers_done,
 FROM jobs j JOIN candidates c ON c.experiment_id = j.experiment_id AND c.index = j.candidate
 WHERE j.experiment_id = %s AND j.state = 'done' ORDER BY j.id
 """
+_BLOCKED = "SELECT 1 FROM pg_locks WHERE relation = 'events'::regclass AND NOT granted"
 _EXPIRY_SECONDS = LEASE_SECONDS + 2 * REAP_SECONDS + 0.5
 """Seconds without a heartbeat after which a lease has expired and its end is stored."""
 
@@ -60,7 +60,8 @@ class FaultContext:
     source: random.Random
 
 
-def _kill_evaluator(context: FaultContext) -> str | None:
+def kill_evaluator(context: FaultContext) -> str | None:
+    """Kill an evaluator that holds a lease."""
     name = _holder(context)
     if name is None:
         return None
@@ -68,7 +69,7 @@ def _kill_evaluator(context: FaultContext) -> str | None:
     return f"killed {name}, which held a lease"
 
 
-def _kill_engine(context: FaultContext) -> str | None:
+def kill_engine(context: FaultContext) -> str | None:
     """Kill the worker process of the supervisor."""
     process = context.lab.services.get("supervised")
     children = process.process.children() if process is not None and process.process else []
@@ -80,7 +81,7 @@ def _kill_engine(context: FaultContext) -> str | None:
     return f"killed the child of supervised, which held {'a' if held else 'no'} lease"
 
 
-def _kill_aggregator(context: FaultContext) -> str | None:
+def kill_aggregator(context: FaultContext) -> str | None:
     """Kill the aggregator between two statements of a transaction that ends a job.
 
     A lock on the table of events blocks that transaction after it has written the job.
@@ -93,7 +94,7 @@ def _kill_aggregator(context: FaultContext) -> str | None:
     ):
         connection.execute("LOCK TABLE events IN SHARE MODE")
         with suppress(TimeoutError):
-            wait_until(lambda: _blocked(context.observer), "a transaction", PATIENCE)
+            wait_until(partial(context.observer.rows, _BLOCKED), "a transaction", PATIENCE)
             caught = True
         context.lab.kill("aggregator")
         killed = True
@@ -102,7 +103,7 @@ def _kill_aggregator(context: FaultContext) -> str | None:
     return f"killed the aggregator {'in the middle of' if caught else 'outside'} a transaction"
 
 
-def _update_aggregator(context: FaultContext) -> str | None:
+def update_aggregator(context: FaultContext) -> str | None:
     """Let the aggregator end itself and start again, as in an update."""
     service = context.lab.services["aggregator"]
     if service.process is None:
@@ -113,21 +114,32 @@ def _update_aggregator(context: FaultContext) -> str | None:
     return "ended the aggregator by SIGTERM"
 
 
-def _blocked(observer: Observer) -> bool:
-    query = "SELECT 1 FROM pg_locks WHERE relation = 'events'::regclass AND NOT granted"
-    return bool(observer.rows(query))
+def kill_calibrator(context: FaultContext) -> str | None:
+    """Kill the calibrator."""
+    return _kill_service("calibrator", context)
 
 
-def _kill_service(name: str, context: FaultContext) -> str | None:
+def kill_sampler(context: FaultContext) -> str | None:
+    """Kill the sampler."""
+    return _kill_service("sampler", context)
+
+
+def _kill_service(name: str, context: FaultContext) -> str:
     context.lab.kill(name)
     return f"killed the {name} while {context.observer.observe().state or 'submitting'}"
 
 
-def _pause_evaluator(context: FaultContext) -> str | None:
+def pause_evaluator(context: FaultContext) -> str | None:
+    """Stop an evaluator until its lease has expired."""
     name = _holder(context)
     if name is None:
         return None
     return _pause(context, name, _EXPIRY_SECONDS + context.source.uniform(0, 1))
+
+
+def pause_aggregator(context: FaultContext) -> str | None:
+    """Stop the aggregator for up to one and a half leases."""
+    return _pause(context, "aggregator", context.source.uniform(0.5, 1.5 * LEASE_SECONDS))
 
 
 def _pause(context: FaultContext, name: str, seconds: float) -> str:
@@ -138,29 +150,33 @@ def _pause(context: FaultContext, name: str, seconds: float) -> str:
     return f"stopped {name} for {seconds:.1f} s"
 
 
-def _flush_broker(context: FaultContext) -> str | None:
+def flush_broker(context: FaultContext) -> str | None:
+    """Delete all messages."""
     with suppress(redis.RedisError), context.lab.broker.connect() as client:
         client.flushall()
         return "flushed the broker"
     return None
 
 
-def _restart_broker(context: FaultContext) -> str | None:
+def restart_broker(context: FaultContext) -> str | None:
+    """Restart the broker with or without its messages."""
     loses = context.source.random() < 0.5
     if loses:
-        _flush_broker(context)
+        flush_broker(context)
     context.lab.broker.end(context.source.choice((signal.SIGKILL, signal.SIGTERM)))
     context.lab.broker.wait()
     return f"restarted the broker, {'without' if loses else 'with'} its messages"
 
 
-def _restart_database(context: FaultContext) -> str | None:
+def restart_database(context: FaultContext) -> str | None:
+    """Restart the database without a shutdown."""
     context.lab.database.end(signal.SIGQUIT)
     context.lab.database.wait()
     return "restarted the database (immediate shutdown)"
 
 
-def _cut_link(context: FaultContext) -> str | None:
+def cut_link(context: FaultContext) -> str | None:
+    """Cut one link for some seconds."""
     proxy, source = context.lab.proxy, context.source
     name = source.choice(sorted(proxy.links))
     mode = source.choice([mode for mode in Mode if mode is not Mode.PASS])
@@ -171,7 +187,7 @@ def _cut_link(context: FaultContext) -> str | None:
     return f"{mode} on {name} for {seconds:.1f} s"
 
 
-def _cut_host(context: FaultContext) -> str | None:
+def cut_host(context: FaultContext) -> str | None:
     """Stall all links of one evaluator, as if its host were cut off."""
     proxy, seconds = context.lab.proxy, context.source.uniform(1.0, 2 * LEASE_SECONDS)
     names = [name for name in proxy.links if name.startswith("far-")]
@@ -183,19 +199,19 @@ def _cut_host(context: FaultContext) -> str | None:
     return f"cut the links of far for {seconds:.1f} s"
 
 
-def _jump_clock(context: FaultContext) -> str | None:
+def jump_clock(context: FaultContext) -> str | None:
     """Move the aggregator's clock, in half of the cases just after an evaluator was killed.
 
     Then no heartbeat corrects the deadline of its lease, which the earlier clock has set.
     """
     seconds = context.source.choice((-1, 1)) * 10 ** context.source.uniform(0.5, 4.0)
-    killed = _kill_evaluator(context) if context.source.random() < 0.5 else None
+    killed = kill_evaluator(context) if context.source.random() < 0.5 else None
     context.lab.move_clock(seconds)
     moved = f"moved the aggregator's clock by {seconds:+.0f} s"
     return f"{killed}, and {moved}" if killed else moved
 
 
-def _fill_disk(context: FaultContext) -> str | None:
+def fill_disk(context: FaultContext) -> str | None:
     """Fill the disk of the database, the broker's log, profiles and scale maps."""
     if not context.lab.disk:
         return None
@@ -210,17 +226,18 @@ def _fill_disk(context: FaultContext) -> str | None:
 
 def _holder(context: FaultContext) -> str | None:
     """Wait for a worker that holds a lease; return its name, or None if there is none."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+    found: list[str] = []
+
+    def is_over() -> bool:
         observation = context.observer.observe()
-        holders = [name for name in observation.holders if name in context.lab.workers]
-        if holders or observation.ended:
-            return context.source.choice(holders) if holders else None
-        time.sleep(0.02)
-    return None
+        found[:] = [name for name in observation.holders if name in context.lab.workers]
+        return bool(found) or observation.ended
+
+    wait_until(is_over, "a lease", PATIENCE, pause=0.02)
+    return context.source.choice(found) if found else None
 
 
-def _repeat_messages(context: FaultContext) -> str | None:
+def repeat_messages(context: FaultContext) -> str | None:
     """Tell the workers many times that there is work, and send them foreign messages."""
     app, count = make_celery(context.lab.broker.url), context.source.randint(2, 50)
     try:
@@ -234,7 +251,7 @@ def _repeat_messages(context: FaultContext) -> str | None:
     return f"sent {count} messages without work, and as many of another task"
 
 
-def _repeat_report(context: FaultContext) -> str | None:
+def repeat_report(context: FaultContext) -> str | None:
     """Report a finished job again, under its lease and under the previous one.
 
     Under the same lease the report succeeds and is ignored, whatever its content.
@@ -255,7 +272,7 @@ def _repeat_report(context: FaultContext) -> str | None:
     return f"repeated a report with other answers: {_verdict(told[0])}, then {_verdict(told[1])}"
 
 
-def _late_report(context: FaultContext) -> str | None:
+def late_report(context: FaultContext) -> str | None:
     """Claim a job, send no heartbeat, and report after another worker has claimed it."""
     lab, observer = context.lab, context.observer
     job = _claim(lab, observer)
@@ -292,12 +309,11 @@ def _claim(lab: Lab, observer: Observer) -> messages.Job | None:
 
 def _taken_over(observer: Observer, job: str) -> bool:
     """Wait until another worker has claimed a job."""
-    deadline = time.monotonic() + LEASE_SECONDS + PATIENCE
-    while time.monotonic() < deadline:
-        query = "SELECT worker FROM jobs WHERE id = %s AND state IN ('leased', 'done')"
-        if any(worker != NAME for (worker,) in observer.rows(query, job)):
-            return True
-        time.sleep(0.02)
+    query = "SELECT 1 FROM jobs WHERE id = %s AND state IN ('leased', 'done') AND worker <> %s"
+    with suppress(TimeoutError):
+        taken = partial(observer.rows, query, job, NAME)
+        wait_until(taken, "another claim", LEASE_SECONDS + PATIENCE, pause=0.02)
+        return True
     return False
 
 
@@ -358,27 +374,3 @@ def _send(lab: Lab, report: messages.ReportJobRequest) -> ModnormError | None:
 
 def _verdict(refusal: ModnormError | None) -> str:
     return "thanked" if refusal is None else type(refusal).__name__
-
-
-INJECT: Mapping[Fault, Callable[[FaultContext], str | None]] = {
-    Fault.KILL_EVALUATOR: _kill_evaluator,
-    Fault.KILL_ENGINE: _kill_engine,
-    Fault.KILL_AGGREGATOR: _kill_aggregator,
-    Fault.KILL_CALIBRATOR: partial(_kill_service, "calibrator"),
-    Fault.KILL_SAMPLER: partial(_kill_service, "sampler"),
-    Fault.PAUSE_EVALUATOR: _pause_evaluator,
-    Fault.PAUSE_AGGREGATOR: lambda context: _pause(
-        context, "aggregator", context.source.uniform(0.5, 1.5 * LEASE_SECONDS)
-    ),
-    Fault.FLUSH_BROKER: _flush_broker,
-    Fault.RESTART_BROKER: _restart_broker,
-    Fault.RESTART_DATABASE: _restart_database,
-    Fault.CUT_LINK: _cut_link,
-    Fault.CUT_HOST: _cut_host,
-    Fault.JUMP_CLOCK: _jump_clock,
-    Fault.FILL_DISK: _fill_disk,
-    Fault.REPEAT_MESSAGES: _repeat_messages,
-    Fault.REPEAT_REPORT: _repeat_report,
-    Fault.LATE_REPORT: _late_report,
-    Fault.UPDATE_AGGREGATOR: _update_aggregator,
-}

@@ -19,7 +19,8 @@ from modnorm.errors import ModnormError, UnavailableError
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import rows_digest
 from modnorm.tasks.row_loading import BUNDLED, parse_question, read_raw_questions
-from verification.chaos.faults import INJECT, FaultContext
+from verification.chaos import faults
+from verification.chaos.faults import FaultContext
 from verification.chaos.lab import Lab
 from verification.chaos.outcome import (
     BY_QUESTIONS,
@@ -127,7 +128,7 @@ class ScheduleRun:
                 time.sleep(_LOOK_SECONDS / 2)
             time.sleep(step.delay)
             context = FaultContext(self._lab, observer, random.Random(step.seed))
-            injection.did = INJECT[step.fault](context)
+            injection.did = getattr(faults, step.fault)(context)
         except Exception:  # noqa: BLE001 - any error fails the schedule
             self._complain(f"{step.fault} could not be injected: {traceback.format_exc()}")
         finally:
@@ -155,7 +156,10 @@ class ScheduleRun:
     def _judge(self, expected: RunOutcome | None, watcher: threading.Thread) -> RunOutcome | None:
         self._lab.wait()
         if self._observed.state != "SUCCEEDED":
-            self._complain(f"the experiment ended as {self._observed.state}: {self._why()}")
+            query = "SELECT error FROM experiments WHERE id = %s"
+            with closing(self._observer()) as observer:
+                errors = observer.rows(query, self._observed.experiment)
+            self._complain(f"the experiment ended as {self._observed.state}: {errors}")
             return None
         watcher.join(HANG_SECONDS)
         self._check_client(is_waiting=watcher.is_alive())
@@ -179,13 +183,6 @@ class ScheduleRun:
             return read_outcome(self._lab.database, self._lab.server, self._observed.experiment)
         time.sleep(1)
         return read_outcome(self._lab.database, self._lab.server, self._observed.experiment)
-
-    def _why(self) -> str:
-        observer = self._observer()
-        query = "SELECT error FROM experiments WHERE id = %s"
-        errors = observer.rows(query, self._observed.experiment)
-        observer.close()
-        return str(errors[0][0]) if errors else "the database does not say"
 
     def _complain(self, what: str) -> None:
         self._verdict.complaints.append(what)

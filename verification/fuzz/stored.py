@@ -1,12 +1,11 @@
 """The contents of a lab: stored before the fuzzing and compared afterwards."""
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-import grpc
 from google.protobuf.message import Message
 from sqlalchemy import create_engine, text
 
@@ -20,7 +19,7 @@ from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.tokens import Role
 from verification.labs.bundled_tasks import bundled_task
 from verification.labs.secured_lab import SecuredLab, claimed, report_of, reported
-from verification.labs.waiting import HANG_SECONDS
+from verification.labs.waiting import wait_until
 
 Contents = Mapping[str, Sequence[str]]
 _JOBS = "SELECT id FROM jobs WHERE experiment_id = :id ORDER BY candidate"
@@ -66,7 +65,14 @@ def store(lab: SecuredLab) -> Stored:
         job = claimed(channel, "", unfit=[finished])
         assert job is not None
         report = report_of(channel, job)
-        _answer_until_finished(lab, channel, finished, others=[live.id])
+
+        def is_finished() -> bool:
+            """Answer all jobs as a worker would, and look whether that was the end."""
+            while (job := claimed(channel, "", unfit=[live.id])) is not None:
+                reported(channel, report_of(channel, job, right=True))
+            return bool(_find_ids(lab, _SUCCEEDED, finished))
+
+        wait_until(is_finished, f"the end of {finished}")
     valid = {
         path: [message.SerializeToString() for message in messages]
         for path, messages in _valid(live.id, finished, job, report).items()
@@ -80,26 +86,8 @@ def store(lab: SecuredLab) -> Stored:
 
 def await_jobs(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
     """Wait until an experiment has jobs; return their ids."""
-    deadline = time.monotonic() + HANG_SECONDS
-    while time.monotonic() < deadline:
-        if jobs := _find_ids(lab, _JOBS, experiment_id):
-            return jobs
-        time.sleep(0.05)
-    raise TimeoutError(f"experiment {experiment_id} has no jobs")
-
-
-def _answer_until_finished(
-    lab: SecuredLab, channel: grpc.Channel, experiment_id: str, *, others: Sequence[str]
-) -> None:
-    """Answer all jobs of an experiment, as a worker would."""
-    deadline = time.monotonic() + HANG_SECONDS
-    while time.monotonic() < deadline:
-        if _find_ids(lab, _SUCCEEDED, experiment_id):
-            return
-        while (job := claimed(channel, "", unfit=others)) is not None:
-            reported(channel, report_of(channel, job, right=True))
-        time.sleep(0.05)
-    raise TimeoutError(f"experiment {experiment_id} does not go on")
+    wait_until(partial(_find_ids, lab, _JOBS, experiment_id), f"jobs of {experiment_id}")
+    return _find_ids(lab, _JOBS, experiment_id)
 
 
 def _find_ids(lab: SecuredLab, query: str, experiment_id: str) -> Sequence[str]:
