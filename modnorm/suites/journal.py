@@ -3,16 +3,18 @@
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from modnorm.errors import ConflictError
 from modnorm.files import encode_json, read_fault, write_file
 from modnorm.suites.suite_file import Fragment
 
 FILE = "suite.json"
-SCHEMA = "modnorm-suite-1"
 
 
 class CellState(StrEnum):
@@ -59,6 +61,17 @@ def _assignments(part: Mapping[str, object]) -> Iterator[str]:
             yield f"{name}={json.dumps(value)}"
 
 
+@dataclass(slots=True)
+class _Content:
+    suite: str
+    settings: list[Fragment] = field(default_factory=list)
+    cells: dict[str, CellRecord] = field(default_factory=dict)
+    schema: Literal["modnorm-suite-1"] = "modnorm-suite-1"
+
+
+_CONTENT = TypeAdapter(_Content)
+
+
 class Journal:
     """The records of a suite's cells, written whole at every change.
 
@@ -67,14 +80,28 @@ class Journal:
 
     def __init__(self, directory: Path, suite: str) -> None:
         self._file = directory / FILE
-        self._suite = suite
-        self._content = self._read()
+        self._content = _Content(suite)
+        if not self._file.exists():
+            return
+        try:
+            self._content = _CONTENT.validate_json(self._file.read_bytes())
+        except OSError as error:
+            raise ConflictError(
+                f"cannot read {self._file}: {read_fault(error)}", field="out"
+            ) from error
+        except ValidationError as error:
+            raise ConflictError(f"{self._file} is no journal of a suite", field="out") from error
+        if self._content.suite != suite:
+            raise ConflictError(
+                f"{directory} belongs to the suite {self._content.suite!r}",
+                field="out",
+                remedy="name another directory with --out",
+            )
 
     @property
     def settings(self) -> tuple[Fragment, ...]:
         """Fragments laid over every cell."""
-        settings = self._content.get("settings")
-        return tuple(settings) if isinstance(settings, list) else ()
+        return tuple(self._content.settings)
 
     def begin(self, settings: Sequence[Fragment]) -> None:
         """Record the settings of a run; refuse the directory of a run with other settings."""
@@ -85,15 +112,12 @@ class Journal:
                 field="set",
                 remedy="name another directory with --out, or the same settings",
             )
-        self._content = {**self._content, "settings": list(settings)}
+        self._content.settings = list(settings)
         self._write()
 
     def record(self, cell: str) -> CellRecord:
         """Return the record of a cell, which is waiting unless recorded otherwise."""
-        entry = self._cells.get(cell)
-        if not isinstance(entry, dict):
-            return CellRecord()
-        return CellRecord(**{**entry, "state": CellState(entry["state"])})
+        return self._content.cells.get(cell, CellRecord())
 
     def note(self, cell: str, **changes: object) -> CellRecord:
         """Change fields of a cell's record; write nothing if they are equal."""
@@ -102,33 +126,9 @@ class Journal:
         if after == before:
             return before
         after = replace(after, updated=time.time())
-        self._content = {**self._content, "cells": {**self._cells, cell: asdict(after)}}
+        self._content.cells[cell] = after
         self._write()
         return after
 
-    @property
-    def _cells(self) -> Mapping[str, object]:
-        cells = self._content.get("cells")
-        return cells if isinstance(cells, dict) else {}
-
     def _write(self) -> None:
-        write_file(self._file, encode_json(self._content))
-
-    def _read(self) -> Mapping[str, object]:
-        if not self._file.exists():
-            return {"schema": SCHEMA, "suite": self._suite, "settings": [], "cells": {}}
-        try:
-            content = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConflictError(
-                f"cannot read {self._file}: {read_fault(error)}", field="out"
-            ) from error
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise ConflictError(f"{self._file} does not have the schema {SCHEMA}", field="out")
-        if content.get("suite") != self._suite:
-            raise ConflictError(
-                f"{self._file.parent} belongs to the suite {content.get('suite')!r}",
-                field="out",
-                remedy="name another directory with --out",
-            )
-        return content
+        write_file(self._file, encode_json(_CONTENT.dump_python(self._content, mode="json")))

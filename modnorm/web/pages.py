@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Lock
+from typing import get_args
 
 from starlette.requests import Request
 from starlette.types import Scope
@@ -17,8 +18,7 @@ from modnorm.analysis.run import Ensemble
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
-from modnorm.web import queries
-from modnorm.web.queries import PAGE_LINES, STATES, candidate_page
+from modnorm.web.queries import PAGE_LINES, PageQuery, State, candidate_page, read_query
 from modnorm.web.sources import Catalog, ViewedRun
 
 CALLER = "modnorm.caller"
@@ -72,7 +72,7 @@ class Pages:
 
     def runs(self, request: Request) -> str:
         """Render one page of the list of runs."""
-        found = self._catalog.runs(queries.page(request.query_params))
+        found = self._catalog.runs(_query(request).page)
         return render(request.scope, "runs.html", found=found)
 
     def run(self, request: Request) -> str:
@@ -103,46 +103,39 @@ class Pages:
 
     def candidates(self, request: Request) -> str:
         """Render one page of candidates."""
-        query = queries.candidate_query(request.query_params)
-        run = self._run(request)
+        query, run = _query(request), self._run(request)
         return render(
             request.scope,
             "candidates.html",
             run=run,
             query=query,
-            states=STATES,
+            states=get_args(State),
             found=candidate_page(run.results.candidates_frame, query),
             rows=max((each.rows for each in run.results.ensembles), default=0),
         )
 
     def answers(self, request: Request) -> str:
         """Render the answers of a candidate, one page of them."""
-        run, page = self._run(request), queries.page(request.query_params)
-        candidate, start = _candidate(request), (page - 1) * PAGE_LINES
-        split = queries.split(request.query_params)
-        wrong = queries.flag(request.query_params, "wrong")
-        answers = run.results.answers(candidate, split, wrong=wrong)
+        run, query = self._run(request), _query(request)
+        start = (query.page - 1) * PAGE_LINES
+        answers = run.results.answers(query.candidate, query.split, wrong=query.wrong)
         found = list(islice(answers, start, start + PAGE_LINES + 1))
         return render(
             request.scope,
             "answers.html",
             run=run,
-            candidate=candidate,
-            split=split,
-            wrong=wrong,
-            page=page,
+            candidate=query.candidate,
+            split=query.split,
+            wrong=query.wrong,
+            page=query.page,
             answers=found[:PAGE_LINES],
             more=len(found) > PAGE_LINES,
         )
 
     def answer(self, request: Request) -> str:
         """Render one answer with its prompt and its completion."""
-        run = self._run(request)
-        answers = run.results.answers(
-            _candidate(request),
-            queries.split(request.path_params),
-            queries.place(request.path_params, "row"),
-        )
+        run, query = self._run(request), _query(request)
+        answers = run.results.answers(query.candidate, query.split, query.row)
         answer = next(iter(answers), None)
         if answer is None:
             raise NotFoundError(
@@ -154,11 +147,10 @@ class Pages:
 
     def questions(self, request: Request) -> str:
         """Render the votes of one ensemble, one page of them."""
-        run, query = self._run(request), request.query_params
-        chosen = _ensemble(run, request)
-        wrong = queries.flag(query, "wrong")
-        start = (queries.page(query) - 1) * PAGE_LINES
-        votes = (vote for vote in chosen.votes if not (wrong and vote.correct))
+        run, query = self._run(request), _query(request)
+        chosen = _ensemble(run, query)
+        start = (query.page - 1) * PAGE_LINES
+        votes = (vote for vote in chosen.votes if not (query.wrong and vote.correct))
         found = list(islice(votes, start, start + PAGE_LINES + 1))
         return render(
             request.scope,
@@ -166,19 +158,19 @@ class Pages:
             run=run,
             chosen=chosen,
             ensembles=run.results.ensembles,
-            wrong=wrong,
-            page=queries.page(query),
+            wrong=query.wrong,
+            page=query.page,
             votes=found[:PAGE_LINES],
             more=len(found) > PAGE_LINES,
         )
 
     def question(self, request: Request) -> str:
         """Render the votes on one held-out row, with the completions of one ensemble's experts."""
-        run, row = self._run(request), queries.place(request.path_params, "row")
-        chosen = _ensemble(run, request)
-        votes = list(run.results.votes(row))
-        vote = chosen.vote(row)
-        asked = run.results.answers(split="heldout", row=row)
+        run, query = self._run(request), _query(request)
+        chosen = _ensemble(run, query)
+        votes = list(run.results.votes(query.row))
+        vote = chosen.vote(query.row)
+        asked = run.results.answers(split="heldout", row=query.row)
         answers = {each.candidate: each for each in asked}
         return render(
             request.scope,
@@ -217,14 +209,13 @@ class Pages:
         return self._catalog.run(request.path_params["name"])
 
 
-def _candidate(request: Request) -> int:
-    return queries.place(request.path_params, "candidate", least=-(2**31))
+def _query(request: Request) -> PageQuery:
+    return read_query(request.query_params, request.path_params)
 
 
-def _ensemble(run: ViewedRun, request: Request) -> Ensemble:
+def _ensemble(run: ViewedRun, query: PageQuery) -> Ensemble:
     """Return the ensemble that an address names; by default the largest."""
-    n = queries.integer(request.query_params, "n", least=1)
-    k = queries.integer(request.query_params, "k", least=1)
+    n, k = query.n, query.k
     matching = [
         each
         for each in run.results.ensembles

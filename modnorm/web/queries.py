@@ -1,37 +1,61 @@
-"""Values of a page's address and its form, and the candidates that they ask for."""
+"""The values of a page's address and its form, and the candidates that they ask for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal
 
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from modnorm.analysis.answers import SPLITS
 from modnorm.analysis.candidates import CandidateRecord, candidate_records
 from modnorm.errors import InvalidInputError
+from modnorm.spec.section import plain_words
 
 SortColumn = Literal[
     "rank", "index", "seed", "state", "selection_reward", "gain", "heldout_metric",
     "selection_tokens",
 ]  # fmt: skip
-SORT_COLUMNS: tuple[SortColumn, ...] = get_args(SortColumn)
-STATES = ("scored", "stopped", "failed")
+State = Literal["scored", "stopped", "failed"]
 PAGE_LINES = 50
+_LARGEST = 2**31 - 1
+Size = Annotated[int, Field(ge=1, le=_LARGEST)]
+Row = Annotated[int, Field(ge=0, le=_LARGEST)]
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateQuery:
-    """Filter and order of candidates."""
+class PageQuery(BaseModel):
+    """The values that an address and its form may have, each page some of them."""
 
+    model_config = ConfigDict(frozen=True)
+
+    page: Size = 1
+    n: Size | None = None
+    """N and K of an ensemble; the largest by default."""
+    k: Size | None = None
+    row: Row = 0
+    candidate: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] = 0
+    split: Literal["selection", "heldout", "development"] | None = None
+    wrong: bool = False
     sort: SortColumn = "rank"
     descending: bool = False
-    state: str | None = None
-    least: float | None = None
+    state: State | None = None
+    least: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Least selection reward."""
     experts: bool = False
     """Whether only candidates with a held-out metric are wanted."""
-    page: int = 1
+
+
+def read_query(form: Mapping[str, str], address: Mapping[str, object]) -> PageQuery:
+    """Return the values of a page; a field of the form that is left empty has its default."""
+    filled = {name: text.strip() for name, text in form.items() if text.strip()}
+    try:
+        return PageQuery.model_validate({**filled, **address})
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        raise InvalidInputError(
+            f"{str(fault['input'])[:80]!r} is not accepted",
+            field=str(fault["loc"][0]),
+            remedy=plain_words(fault),
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +68,7 @@ class CandidatePage:
     matches: int
 
 
-def candidate_page(candidates: pd.DataFrame, query: CandidateQuery) -> CandidatePage:
+def candidate_page(candidates: pd.DataFrame, query: PageQuery) -> CandidatePage:
     """Return one page of candidates; a page past the last one is the last."""
     found = candidates
     if query.state is not None:
@@ -60,78 +84,3 @@ def candidate_page(candidates: pd.DataFrame, query: CandidateQuery) -> Candidate
     page = min(query.page, pages)
     shown = found[(page - 1) * PAGE_LINES : page * PAGE_LINES]
     return CandidatePage(candidate_records(shown), page, pages, len(found))
-
-
-_LARGEST = 2**31 - 1
-
-Parameters = Mapping[str, str]
-
-
-def integer(parameters: Parameters, name: str, *, least: int = 0) -> int | None:
-    """Return a whole number; None if it is absent or empty."""
-    text = parameters.get(name, "").strip()
-    if not text:
-        return None
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
-        raise _invalid(name, text, "a whole number")
-    value = int(text)
-    if not least <= value <= _LARGEST:
-        raise _invalid(name, text, f"a whole number from {least} to {_LARGEST}")
-    return value
-
-
-def place(address: Mapping[str, str], name: str, *, least: int = 0) -> int:
-    """Return a whole number of an address, which must not be blank."""
-    value = integer(address, name, least=least)
-    if value is None:
-        raise _invalid(name, address.get(name, ""), "a whole number")
-    return value
-
-
-def page(parameters: Parameters) -> int:
-    """Return the number of the requested page, from 1."""
-    return integer(parameters, "page", least=1) or 1
-
-
-def choice(parameters: Parameters, name: str, choices: tuple[str, ...]) -> str | None:
-    """Return one of some words; None if it is absent or empty."""
-    text = parameters.get(name, "")
-    if text and text not in choices:
-        raise _invalid(name, text, f"one of {', '.join(choices)}")
-    return text or None
-
-
-def flag(parameters: Parameters, name: str) -> bool:
-    """Return whether a box is ticked."""
-    return choice(parameters, name, ("1",)) is not None
-
-
-def split(parameters: Parameters) -> str | None:
-    """Return the requested split."""
-    return choice(parameters, "split", SPLITS)
-
-
-def candidate_query(parameters: Parameters) -> CandidateQuery:
-    """Return filter and order of the requested candidates."""
-    sort = choice(parameters, "sort", SORT_COLUMNS) or "rank"
-    least, text = None, parameters.get("least", "").strip()
-    if text:
-        try:
-            least = float(text)
-        except ValueError as error:
-            raise _invalid("least", text, "a number") from error
-        if not isfinite(least):
-            raise _invalid("least", text, "a finite number")
-    return CandidateQuery(
-        sort=cast("SortColumn", sort),
-        descending=flag(parameters, "descending"),
-        state=choice(parameters, "state", STATES),
-        least=least,
-        experts=flag(parameters, "experts"),
-        page=page(parameters),
-    )
-
-
-def _invalid(name: str, text: str, remedy: str) -> InvalidInputError:
-    return InvalidInputError(f"{text[:80]!r} is not accepted", field=name, remedy=remedy)

@@ -285,5 +285,5 @@ def test_a_journal_belongs_to_one_suite_with_its_settings(tmp_path):
     with pytest.raises(ConflictError, match="belongs to the suite 'one'"):
         Journal(tmp_path, "two")
     (tmp_path / "suite.json").write_text("[]")
-    with pytest.raises(ConflictError, match="does not have the schema"):
+    with pytest.raises(ConflictError, match="is no journal of a suite"):
         Journal(tmp_path, "one")

@@ -8,7 +8,7 @@ import pytest
 
 from modnorm.analysis.candidates import CANDIDATE_TYPES
 from modnorm.analysis.run import Run
-from modnorm.web.queries import PAGE_LINES, CandidateQuery, candidate_page
+from modnorm.web.queries import PAGE_LINES, PageQuery, candidate_page
 
 if TYPE_CHECKING:
     from modnorm.analysis.document import ResultsDocument
@@ -60,8 +60,8 @@ def read_page(path, query):
 
 def indices(path, **query):
     """Return the candidates of all pages."""
-    first = read_page(path, CandidateQuery(**query))
-    pages = [read_page(path, CandidateQuery(**query, page=n + 1)) for n in range(first.pages)]
+    first = read_page(path, PageQuery(**query))
+    pages = [read_page(path, PageQuery(**query, page=n + 1)) for n in range(first.pages)]
     assert all(len(page.lines) == PAGE_LINES for page in pages[:-1])
     assert sum(len(page.lines) for page in pages) == first.matches
     return [line.index for page in pages for line in page.lines]
@@ -92,6 +92,6 @@ def test_candidates_are_filtered(path, lines, query, wanted):
 
 
 def test_a_page_past_the_last_is_the_last(path, lines):
-    found = read_page(path, CandidateQuery(sort="index", page=1000))
+    found = read_page(path, PageQuery(sort="index", page=1000))
     assert (found.page, found.pages) == (5, 5)
     assert [line.index for line in found.lines] == list(range(200, 230))

@@ -9,7 +9,7 @@ from modnorm.services.aggregator.storage.tables import Ensemble
 from modnorm.services.aggregator.web.lab_catalog import LabCatalog, remaining_seconds
 from modnorm.services.common.access import ANYONE, Caller, _caller, set_caller
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.web.queries import PAGE_LINES, CandidateQuery, candidate_page
+from modnorm.web.queries import PAGE_LINES, PageQuery, candidate_page
 from modnorm.web.sources import FINISHED
 from modnorm.wire.tokens import Role
 
@@ -44,7 +44,7 @@ def test_a_finished_experiment_has_its_results(world, catalog, finished):
     ]
     assert document["candidates"]["total"] == 4
     frame = run.results.candidates_frame
-    page = candidate_page(frame, CandidateQuery(sort="selection_reward", descending=True))
+    page = candidate_page(frame, PageQuery(sort="selection_reward", descending=True))
     rewards = [line.selection_reward for line in page.lines if line.selection_reward is not None]
     assert rewards == sorted(frame["selection_reward"].dropna(), reverse=True)
     assert len(rewards) == document["candidates"]["scored"]
