@@ -37,9 +37,7 @@ AVX2_TESTS := tests/engines/test_slots.py \
 	tests/perturbation/test_digests.py tests/perturbation/test_held_tensor.py \
 	tests/end_to_end/test_run.py::test_a_run_leaves_results_tables_plots_and_a_report
 
-PROCESSES := tests/engines/vllm/test_vllm_layouts.py tests/engines/vllm/test_numerics.py
-
-.PHONY: help setup setup-dev setup-vllm demo test test-main test-avx2 test-vllm test-vllm-processes test-vllm-shared test-vllm-own test-vllm-plain chaos lint format typecheck proto proto-check docs docs-serve replication-tables release-check check clean
+.PHONY: help setup setup-dev setup-vllm demo test test-main test-avx2 test-vllm test-vllm-plain chaos lint format typecheck proto proto-check docs docs-serve replication-tables release-check check clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -74,7 +72,8 @@ $(VLLM)/.setup: tests/engines/vllm/requirements.txt
 
 ifeq ($(LEFT_OUT),)
 setup-vllm: $(VLLM)/.setup
-test-vllm: test-vllm-processes test-vllm-shared test-vllm-own
+test-vllm: setup-vllm
+	$(TEST_VLLM) tests/engines/vllm tests/engines/test_conformance.py tests/engines/test_layouts.py
 else
 setup-vllm test-vllm:
 	@echo "$@ is left out: $(LEFT_OUT)"
@@ -114,15 +113,6 @@ chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, PREDICTIONS=5, SEED=of
 		$(if $(PREDICTIONS),--predictions $(PREDICTIONS)) $(if $(FAULTS),--faults $(FAULTS))
 
 test-vllm:  ## Run the engine tests against the real vLLM, on the CPU (2.3 GB)
-
-test-vllm-processes: setup-vllm  # engines that are, or need, processes of their own
-	$(TEST_VLLM) $(PROCESSES)
-
-test-vllm-shared: setup-vllm  # what it shares with other engines
-	$(TEST_VLLM) tests/engines/test_conformance.py tests/engines/test_layouts.py
-
-test-vllm-own: setup-vllm  # the rest
-	$(TEST_VLLM) tests/engines/vllm $(addprefix --ignore=,$(PROCESSES))
 
 test-vllm-plain: setup-vllm  ## Run the engine tests with every optimisation of vLLM's internals off
 	MODNORM_TEST_PLAIN_VLLM=1 $(TEST_VLLM) tests/engines/test_conformance.py tests/engines/vllm
@@ -170,10 +160,8 @@ release-check: $(RELEASE)/.setup  ## Build sdist, wheel and SBOM into dist/, ins
 check:  ## Everything that CI runs
 	$(MAKE) --jobs=2 --output-sync=line proto-check lint typecheck test-main test-vllm test-avx2
 
-# Among such goals, code is generated before it is read, and vLLM's parts follow one another.
+# Among such goals, code is generated before it is read.
 lint typecheck test-main test-avx2: | $(filter proto-check,$(MAKECMDGOALS))
-test-vllm-shared: | $(if $(filter test-vllm,$(MAKECMDGOALS)),test-vllm-processes)
-test-vllm-own: | $(if $(filter test-vllm,$(MAKECMDGOALS)),test-vllm-shared)
 
 clean:  ## Remove the environment, caches and runs
 	rm -rf $(VENV) $(VLLM) $(RELEASE) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

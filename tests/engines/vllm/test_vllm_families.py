@@ -81,33 +81,39 @@ def _qwen3() -> PreTrainedModel:
     return Qwen3ForCausalLM(Qwen3Config.from_dict({**SIZES, **HEADS, "tie_word_embeddings": True}))
 
 
-def test_more_sequences_than_a_window_has_tokens_a_step(
-    make_checkpoint: Callable[[PreTrainedModel], Checkpoint],
-) -> None:
-    settings = EngineSettings(max_model_len=16, max_num_seqs=2049)
-    engine = VllmEngine(make_checkpoint(_gemma3()), settings)
-    try:
-        assert engine.environment["step_tokens"] == "2049"
-    finally:
-        engine.close()
+def _with_second_form(model: PreTrainedModel, checkpoint: Checkpoint) -> Checkpoint:
+    """Add the files that Mistral's own folders hold too, and that must not be read."""
+    model.save_pretrained(checkpoint.directory, max_shard_size="100KB")
+    (checkpoint.directory / "params.json").write_text("{}")
+    (checkpoint.directory / "consolidated.safetensors").write_bytes(b"not read")
+    return resolve_checkpoint(str(checkpoint.directory))
 
 
 @pytest.mark.parametrize(
-    ("build", "step_tokens"),
-    # The number of sequences, or the bound for windows.
-    [(_gemma3, "2048"), (_mistral, "2048"), (_qwen2_with_windows, "2048"), (_qwen3, "512")],
+    ("build", "sequences", "step_tokens"),
+    # The bound for windows, more sequences than that, or vLLM's own number.
+    [
+        (_gemma3, 2049, "2049"),
+        (_mistral, 4, "2048"),
+        (_qwen2_with_windows, 4, "2048"),
+        (_qwen3, 4, "512"),
+    ],
 )
 def test_a_family_answers_as_in_transformers(
     build: Callable[[], PreTrainedModel],
+    sequences: int,
     step_tokens: str,
     make_checkpoint: Callable[[PreTrainedModel], Checkpoint],
     answers: Callable[..., dict[int, str]],
 ) -> None:
     torch.manual_seed(3)
-    checkpoint = make_checkpoint(_varied(build()))
+    model = _varied(build())
+    checkpoint = make_checkpoint(model)
+    if build is _mistral:
+        checkpoint = _with_second_form(model, checkpoint)
     scale_map = build_scale_map("randopt", checkpoint)
     drawn = Descriptor("portable-v1", 1, scale_map.method, 0.05, scale_map.digest)
-    ours = VllmEngine(checkpoint, EngineSettings(max_model_len=128, max_num_seqs=4))
+    ours = VllmEngine(checkpoint, EngineSettings(max_model_len=128, max_num_seqs=sequences))
     theirs = TransformersEngine(checkpoint, device=torch.device("cpu"))
     try:
         assert ours.environment["step_tokens"] == step_tokens
@@ -116,26 +122,6 @@ def test_a_family_answers_as_in_transformers(
         with ours.candidate(drawn, scale_map), theirs.candidate(drawn, scale_map):
             assert ours.weights_sha256() == theirs.weights_sha256()
             assert answers(ours, PROMPTS) == answers(theirs, PROMPTS) != base
-    finally:
-        ours.close()
-        theirs.close()
-
-
-def test_the_second_form_of_a_mistral_checkpoint_is_not_read(
-    make_checkpoint: Callable[[PreTrainedModel], Checkpoint],
-    answers: Callable[..., dict[int, str]],
-) -> None:
-    """Mistral's own folders hold `params.json` and `consolidated.safetensors` too."""
-    model = _varied(_mistral())
-    directory = make_checkpoint(model).directory
-    model.save_pretrained(directory, max_shard_size="100KB")
-    checkpoint = resolve_checkpoint(str(directory))
-    (checkpoint.directory / "params.json").write_text("{}")
-    (checkpoint.directory / "consolidated.safetensors").write_bytes(b"not read")
-    ours = VllmEngine(checkpoint, EngineSettings(max_model_len=128, max_num_seqs=4))
-    theirs = TransformersEngine(checkpoint, device=torch.device("cpu"))
-    try:
-        assert answers(ours, PROMPTS) == answers(theirs, PROMPTS)
     finally:
         ours.close()
         theirs.close()

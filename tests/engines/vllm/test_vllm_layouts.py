@@ -1,7 +1,7 @@
 """A candidate is equal in vLLM's layout on any number of ranks, and in transformers'."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
@@ -53,8 +53,7 @@ def test_every_layout_gives_the_same_candidate(
         with reference.candidate(draw(scale_map, 5, radius=0.2), scale_map) as resolved:
             expected.append((resolved, reference.weights_sha256()))
     settings = EngineSettings(max_model_len=128, max_num_seqs=2, tensor_parallel_size=ranks)
-    # The processes of the other model are those that vLLM starts itself.
-    with forked_processes() if name == "bundled" else nullcontext():
+    with forked_processes():
         engine = VllmEngine(checkpoint, settings)
     try:
         assert engine.environment["tensor_parallel"] == str(ranks)
