@@ -120,8 +120,12 @@ class WorkListener:
 
     def __init__(self, broker_url: str, on_work: Callable[[], None], name: str) -> None:
         self._app = make_celery(broker_url)
+
+        def announced() -> None:  # Celery writes a function of this name, which no lambda has
+            on_work()
+
         # Not shared: this process may hold other Celery applications with their own workers.
-        self._app.task(lambda: on_work(), name=TASK, shared=False)  # noqa: PLW0108 - named by Celery
+        self._app.task(announced, name=TASK, shared=False)
         self._name = f"{name}-{id(self):x}"
         self._controller: WorkController | None = None
         self._closed = threading.Event()

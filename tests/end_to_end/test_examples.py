@@ -59,8 +59,7 @@ def test_a_lab_runs_a_spec_and_gives_its_results(
 ):
     with find_embedded()(tmp_path / "state", cache=cache_dir) as lab:
         monkeypatch.setattr(
-            "modnorm.client.connection.ConnectionSettings",
-            lambda: type("Settings", (), {"credentials": lab.credentials}),
+            "modnorm.client.connection.ConnectionSettings", lambda: lab.credentials
         )
         start("submit_and_watch.py", lab.target, write_spec("small"), tmp_path / "out")
     assert "succeeded" in capsys.readouterr().out
