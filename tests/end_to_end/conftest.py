@@ -45,14 +45,14 @@ def write_spec(tmp_path_factory):
             "model": {"name": "tiny-thicket"},
             "task": {
                 "name": "gsm8k",
-                "selection": {"source": "bundled:word-problems-selection", "limit": 8},
-                "heldout": {"source": "bundled:word-problems-heldout", "limit": 8},
+                "selection": {"source": "bundled:word-problems-selection", "limit": 6},
+                "heldout": {"source": "bundled:word-problems-heldout", "limit": 6},
                 "max_tokens": 24,
             },
             "method": {"name": "modular_norm", "radius": 1.28},
             "population": {
-                "size": 6,
-                "prefixes": [3, 6],
+                "size": 4,
+                "prefixes": [2, 4],
                 "ensemble_sizes": [1, 2],
                 "statistics": "full",
             },

@@ -36,12 +36,12 @@ def test_answers_and_votes_are_in_the_files(read, copy):
     results = json.loads((copy / "results.json").read_text())
     answers = read("answers")
     experts = {index for each in results["ensembles"] for index in each["experts"]}
-    assert len(answers) == results["budget"]["total"] + 2 * 8
+    assert len(answers) == results["budget"]["total"] + 2 * 6
     assert {a["candidate"] for a in answers if a["split"] == "heldout"} == {-1, *experts}
     assert all(a["prompt"] and a["gold"] for a in answers)
     said = {(a["candidate"], a["row"]): a["vote"] for a in answers if a["split"] == "heldout"}
     votes = read("votes")
-    assert len(votes) == 2 * 2 * 8
+    assert len(votes) == 2 * 2 * 6
     for vote in votes:
         assert vote["votes"] == [said[expert, vote["row"]] for expert in vote["experts"]]
         assert vote["answer"] == (vote["counts"][0]["answer"] if vote["counts"] else None)
@@ -56,7 +56,7 @@ def test_rescore_compare_analyze_and_export_need_nothing_else(
 ):
     before = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
     rescored = read("rescore", "--scorer", "gsm8k-v3")
-    assert rescored["selection"] == {"total": 7 * 8, "changed": 0}
+    assert rescored["selection"] == {"total": 5 * 6, "changed": 0}
     assert read("compare")[0]["differs"] == []
     modnorm("analyze", copy, "--out", tmp_path / "analysis", **elsewhere)
     assert list((tmp_path / "analysis").rglob("*.csv"))
@@ -75,7 +75,7 @@ def test_a_copied_run_is_not_run_again(copy, modnorm, write_spec):
     before = (copy / "timings.json").read_bytes()
     ended = modnorm("run", write_spec("small"), "--out", copy)
     assert "has the results of this spec, so nothing is run" in ended.stderr
-    assert "N=6 K=2" in ended.stdout
+    assert "N=4 K=2" in ended.stdout
     assert (copy / "timings.json").read_bytes() == before
     assert not (copy / "state").exists()
     other = write_spec("other", population__seed=7)

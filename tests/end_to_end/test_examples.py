@@ -74,18 +74,18 @@ def test_a_run_and_its_ensembles_are_tables(finished):
     table = run.to_pandas()
     assert table.shape == (4, 7)
     assert list(table.columns[:5]) == ["population", "ensemble_size", "metric", "lower", "upper"]
-    assert len(list(run.answers(candidate=-1))) == len(run.answers(candidate=-1).to_pandas()) == 16
-    ensemble = run.ensemble(6, 2)
+    assert len(list(run.answers(candidate=-1))) == len(run.answers(candidate=-1).to_pandas()) == 12
+    ensemble = run.ensemble(4, 2)
     assert isinstance(ensemble, Ensemble)
     assert ensemble.interval is not None
     assert ensemble.interval.lower <= ensemble.metric <= ensemble.interval.upper
     votes = ensemble.to_pandas()
     assert votes["correct"].sum() == ensemble.correct
-    assert list(votes["row"]) == list(range(8))
+    assert list(votes["row"]) == list(range(6))
     winners = [
         None if gap else vote for vote, gap in zip(votes.answer, votes.answer.isna(), strict=True)
     ]
-    assert winners == [ensemble.vote(row).answer for row in range(8)]
+    assert winners == [ensemble.vote(row).answer for row in range(6)]
     assert len(run.votes(row=3).to_pandas()) == 4
     for shown in (run, ensemble.votes, run.candidates):
         assert shown._repr_html_().startswith("<")

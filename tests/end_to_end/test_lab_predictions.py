@@ -15,7 +15,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def experiment_id(modnorm, lab, write_spec):
-    population = {"size": 6, "prefixes": [3, 6], "ensemble_sizes": [1, 3]}
+    population = {"size": 4, "prefixes": [3, 4], "ensemble_sizes": [1, 3]}
     spec_file = write_spec("predicted", population=population)
     with lab.evaluator("one"):
         ended = modnorm("submit", spec_file, "--server", lab.server, "--wait", "--json")

@@ -16,7 +16,7 @@ from modnorm.prediction.manifest import encode_manifest, read_ensemble_manifest
 @pytest.fixture(scope="module")
 def written(modnorm, finished, tmp_path_factory):
     path = tmp_path_factory.mktemp("manifest") / "ensemble.json"
-    modnorm("export", finished, "--manifest", "--n", 6, "--k", 2, "--out", path)
+    modnorm("export", finished, "--manifest", "--n", 4, "--k", 2, "--out", path)
     return path
 
 
@@ -30,7 +30,7 @@ def test_a_manifest_is_small_and_round_trips(manifest, finished):
     read = read_ensemble_manifest(manifest)
     assert encode_manifest(read) == manifest.read_bytes()
     run = load_run(finished)
-    assert read.ensemble.indices == run.ensemble(6, 2).experts
+    assert read.ensemble.indices == run.ensemble(4, 2).experts
     assert read.ensemble.scale_map == run.scale_map()
     for expert in read.ensemble.experts:
         ((_, descriptor),) = run.descriptors(expert.index)
@@ -53,7 +53,7 @@ def test_rebuilt_checkpoints_have_the_digests_of_the_manifest(modnorm, manifest,
 def test_a_manifest_predicts_as_its_run_does(modnorm, manifest, finished):
     questions = finished / "rows" / "heldout.jsonl"
     by_manifest = modnorm("predict", manifest, "--input", questions)
-    by_run = modnorm("predict", finished, "--n", 6, "--k", 2, "--input", questions)
+    by_run = modnorm("predict", finished, "--n", 4, "--k", 2, "--input", questions)
     assert by_manifest.stdout == by_run.stdout
     refused = modnorm("predict", manifest, "--k", 3, "--input", questions, check=False)
     assert refused.stderr.startswith("error: k: the manifest has no such ensemble")

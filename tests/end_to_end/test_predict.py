@@ -46,12 +46,12 @@ def test_the_short_circuit_changes_no_answer_and_the_file_is_written(
     told = modnorm("predict", finished, "--input", questions, "--json")
     assert json.loads(told.stdout) == lines(out.read_text())
     assert out.read_text().startswith('{"row": 0, "answer": ')
-    votes = load_run(finished).ensemble(6, 2).votes
+    votes = load_run(finished).ensemble(4, 2).votes
     assert [each["answer"] for each in lines(out.read_text())] == [vote.answer for vote in votes]
 
 
 def test_an_ensemble_predicts_in_python(finished, questions):
-    ensemble = load_run(finished).ensemble(6, 2)
+    ensemble = load_run(finished).ensemble(4, 2)
     rows = lines(questions.read_text())
     assert [each.answer for each in ensemble.predict(rows[:3])] == [
         ensemble.vote(row).answer for row in range(3)
@@ -74,4 +74,4 @@ def test_what_cannot_be_predicted_is_refused(modnorm, finished, questions, tmp_p
     assert f"{questions}, line 1, column 'question'" in wrong.stderr
     assert not out.exists()
     with pytest.raises(NotFoundError):
-        load_run(finished).ensemble(6, 5)
+        load_run(finished).ensemble(4, 5)

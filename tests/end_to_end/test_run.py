@@ -65,12 +65,12 @@ def interrupted(killed, tmp_path):
 
 def test_a_run_leaves_results_tables_plots_and_a_report(finished):
     document = json.loads((finished / "results.json").read_text())
-    assert document["candidates"] == {"total": 6, "scored": 6, "stopped": [], "failed": []}
+    assert document["candidates"] == {"total": 4, "scored": 4, "stopped": [], "failed": []}
     sizes = [(found["population"], found["ensemble_size"]) for found in document["ensembles"]]
-    assert sizes == [(3, 1), (3, 2), (6, 1), (6, 2)]
-    assert len((finished / "candidates.csv").read_text().splitlines()) == 1 + 6
+    assert sizes == [(2, 1), (2, 2), (4, 1), (4, 2)]
+    assert len((finished / "candidates.csv").read_text().splitlines()) == 1 + 4
     assert not (finished / "state" / "runs").exists()  # its files are nowhere twice
-    assert len(load_run(finished).vote_counts()) == 4 * 8
+    assert len(load_run(finished).vote_counts()) == 4 * 6
     assert (finished / "report.html").stat().st_size > 0
     assert list((finished / "plots").glob("*.png"))
     assert document["provenance"]["scorer"] == "gsm8k-v3"
@@ -203,7 +203,7 @@ def test_the_spec_that_init_writes_runs(modnorm, tmp_path):
     spec = tmp_path / "spec.yaml"
     assert modnorm("init", spec).returncode == 0
     text = spec.read_text()
-    for field, fewer in (("limit: 64", "limit: 4"), ("limit: 50", "limit: 4"), ("128", "8")):
+    for field, fewer in (("limit: 64", "limit: 2"), ("limit: 50", "limit: 2"), ("128", "4")):
         assert text.count(field) == 1
         text = text.replace(field, fewer)
     spec.write_text(text)

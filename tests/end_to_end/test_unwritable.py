@@ -8,7 +8,7 @@ COMMANDS = {
     "rescore": ("rescore", "RUN", "--scorer", "reference", "--out"),
     "predict": ("predict", "RUN", "--input", "QUESTIONS", "--out"),
     "candidate": ("export", "RUN", "--rank", 1, "--out"),
-    "manifest": ("export", "RUN", "--manifest", "--n", 6, "--k", 1, "--out"),
+    "manifest": ("export", "RUN", "--manifest", "--n", 4, "--k", 1, "--out"),
 }
 """Commands that write; the path comes last."""
 
