@@ -1,6 +1,5 @@
 import os
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -167,9 +166,9 @@ def test_only_loopback_is_loopback(address, local):
         ),
     ],
 )
-def test_an_unprotected_service_does_not_start(tmp_path, settings, field):
+def test_an_unprotected_service_does_not_start(forks, settings, field):
     ended = subprocess.run(
-        [sys.executable, "-m", "modnorm.services.sandbox.server"],
+        forks.command("modnorm.services.sandbox.server"),
         env={**os.environ, "MODNORM_BIND_ADDRESS": "0.0.0.0:0", **settings},
         check=False,
         capture_output=True,

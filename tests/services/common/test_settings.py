@@ -1,7 +1,6 @@
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 from pydantic import ValidationError
@@ -41,9 +40,9 @@ def test_an_address_to_call_is_one_of_grpc(value):
         ("DATABASE_PASSWORD_FILE", "/nowhere", "database_password_file: /nowhere cannot be read"),
     ],
 )
-def test_a_process_names_an_invalid_setting_and_ends(name, value, said):
+def test_a_process_names_an_invalid_setting_and_ends(forks, name, value, said):
     environment = os.environ | {f"MODNORM_{name}": value, "MODNORM_TOKEN": "a secret"}
-    command = [sys.executable, "-m", "modnorm.services.aggregator.server"]
+    command = forks.command("modnorm.services.aggregator.server")
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()

@@ -266,10 +266,10 @@ async def test_the_workers_of_a_gpu_have_ended_when_one_of_them_is_given_up(tmp_
         assert (tmp_path / "ended").exists()
 
 
-async def test_on_a_cpu_there_is_one_real_worker(target, monkeypatch):
+async def test_on_a_cpu_there_is_one_real_worker(target, forks, monkeypatch):
     monkeypatch.setenv("MODNORM_BROKER_URL", f"memory://{uuid.uuid4().hex}")
     monkeypatch.setenv("MODNORM_AGGREGATOR_TARGET", target)
-    async with running((), COMMAND) as supervisor:
+    async with running((), forks.command(COMMAND[-1])) as supervisor:
         await until(serving(supervisor), "serving")
 
 

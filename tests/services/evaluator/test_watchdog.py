@@ -79,7 +79,7 @@ def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
     tmp_path,
     monkeypatch,
 ) -> None:
-    add_job("undisturbed", max_tokens=300)
+    add_job("undisturbed", max_tokens=24)
     run_job(runner, "undisturbed")
     expected = aggregator.reports["undisturbed"]
     hang = tmp_path / "hang"
@@ -87,7 +87,7 @@ def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
 
     def offer(token):
         """Offer the job as an aggregator does when its lease expired or was released."""
-        add_job("a", max_tokens=300).lease.token = token
+        add_job("a", max_tokens=24).lease.token = token
 
     def is_in_the_middle(token):
         """Whether heartbeats use the lease of an offer; those of older leases may come late."""
