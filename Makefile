@@ -107,10 +107,10 @@ test-avx2: setup-dev  ## Run the engine tests and a small run as on a CPU with A
 	*) echo "test-avx2: this CPU has no AVX-512, so the other tests ran without it" ;; \
 	esac
 
-chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, PREDICTIONS=5, SEED=of the first, FAULTS=only these
+chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAULTS=only these
 	scripts/ensure-servers
 	$(BIN)/python -m verification.chaos --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED)) \
-		$(if $(PREDICTIONS),--predictions $(PREDICTIONS)) $(if $(FAULTS),--faults $(FAULTS))
+		$(if $(FAULTS),--faults $(FAULTS))
 
 test-vllm:  ## Run the engine tests against the real vLLM, on the CPU (2.3 GB)
 

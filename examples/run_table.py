@@ -10,7 +10,7 @@ def main(directory: str) -> None:
     run = load_run(directory)
     print("base", run.base.heldout_metric)
     print(run.to_pandas().to_string(index=False))
-    candidates = run.candidates.to_pandas().sort_values("selection_reward", ascending=False)
+    candidates = run.candidates_frame.sort_values("selection_reward", ascending=False)
     print(candidates[["index", "selection_reward", "heldout_metric"]].head())
 
 

@@ -3,7 +3,7 @@
 `modnorm.analysis.parquet_files` reads and writes them as `answers.parquet`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from modnorm.search.voting import Answer
 from modnorm.tasks.row_loading import ReadableRow
@@ -50,16 +50,5 @@ class AnswerRecord:
         cls, candidate: int, split: str, question: ReadableRow, answer: Answer
     ) -> "AnswerRecord":
         """Return a candidate's answer to a question."""
-        return cls(
-            candidate=candidate,
-            split=split,
-            row=answer.row,
-            prompt=question.prompt,
-            gold=question.gold,
-            completion=answer.completion,
-            vote=answer.vote,
-            reward=answer.reward,
-            correct=answer.correct,
-            tokens=answer.tokens,
-            truncated=answer.truncated,
-        )
+        said = {each.name: getattr(answer, each.name) for each in fields(Answer)}
+        return cls(candidate, split, prompt=question.prompt, gold=question.gold, **said)

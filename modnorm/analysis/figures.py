@@ -86,9 +86,7 @@ def draw_bands(  # noqa: PLR0913 - the parts of a panel; most are optional
         axes.yaxis.set_minor_locator(NullLocator())
     if (rows["mean"] - rows["sd"].fillna(0)).min() < floor:
         axes.set_ylim(bottom=floor)
-    title, x, y = labels
-    axes.set_xlabel(x, color=MUTED, fontsize=8)
-    _label(axes, title, y)
+    _label(axes, labels)
     # A background, so that lines below it do not hide it.
     axes.legend(framealpha=0.85, edgecolor="none", fontsize=7, labelcolor=INK, handlelength=1.5)
 
@@ -119,12 +117,10 @@ def draw_bars(
         for place, values in zip(places, by_bar.values(), strict=True):
             beside = _BETWEEN_SEEDS * width * (np.arange(len(values)) - (len(values) - 1) / 2)
             axes.plot(place + beside, values, "o", color="white", mec=INK, markersize=3.2)
-    title, x, y = labels
     axes.set_xticks(range(len(names)), names, fontsize=8)
-    axes.set_xlabel(x, color=MUTED, fontsize=8)
     axes.axhline(0, color=MUTED, linewidth=0.8)
     axes.margins(y=0.1)
-    _label(axes, title, y, pad=6 + 11 * -(-len(series) // _COLUMNS) if several else 6)
+    _label(axes, labels, pad=6 + 11 * -(-len(series) // _COLUMNS) if several else 6)
     if several:  # between title and bars: anywhere else it would be below the bars
         axes.legend(
             frameon=False,
@@ -138,10 +134,11 @@ def draw_bars(
         )
 
 
-def _label(axes: Axes, title: str, y: str, pad: float = 6) -> None:
-    title = textwrap.fill(title, _TITLE)
+def _label(axes: Axes, labels: tuple[str, str, str], pad: float = 6) -> None:
+    title = textwrap.fill(labels[0], _TITLE)
     axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, pad=pad)
-    axes.set_ylabel(y, color=MUTED, fontsize=8)
+    axes.set_xlabel(labels[1], color=MUTED, fontsize=8)
+    axes.set_ylabel(labels[2], color=MUTED, fontsize=8)
 
 
 def plan_figures(analysis: Analysis) -> dict[str, list[Panel]]:
@@ -190,7 +187,14 @@ class _Planner:
         for (model, task), rows in self._groups("reward-survival", _PLACE):
             smallest = rows[rows["N"] == rows["N"].min()]
             labels = self._title(model, task), _GAIN, "candidates, %"
-            yield partial(_draw_survival, rows=smallest, labels=labels, first=self._first)
+
+            def draw(
+                axes: Axes, rows: pd.DataFrame = smallest, labels: tuple[str, str, str] = labels
+            ) -> None:
+                draw_bands(axes, rows, "threshold", labels, first=self._first)
+                axes.set_ylim(0, 100)
+
+            yield draw
 
     def tails(self) -> Iterator[Panel]:
         """Yield p(threshold) and the required-population ratio for each task."""
@@ -209,6 +213,10 @@ class _Planner:
             )
         for (model, task), rows in self._groups("population-ratios", _PLACE):
             title = f"{self._title(model, task)}: required population"
+            level = None  # the observed reduction, if one method has one
+            if len(reductions := self._reductions(model, task)) == 1:
+                ((size, other, ratio),) = _columns(reductions, "N", "reference_N", "reduction")
+                level = f"N = {other} / N = {size}", float(ratio)
             yield partial(
                 draw_bands,
                 rows=rows,
@@ -216,7 +224,7 @@ class _Planner:
                 labels=(title, _GAIN, f"{self._first} / method"),
                 first=self._first,
                 log_y=True,
-                level=self._level(model, task),
+                level=level,
             )
 
     def support(self) -> Iterator[Panel]:
@@ -251,14 +259,6 @@ class _Planner:
                     label = f"top {HITS} of N = {size}"
                     spans[str(name)] = label, mean, 0.0 if pd.isna(sd) else sd
         return spans
-
-    def _level(self, model: object, task: object) -> tuple[str, float] | None:
-        """Return the observed reduction; None unless one method has one."""
-        reductions = self._reductions(model, task)
-        if len(reductions) != 1:
-            return None
-        ((population, other, reduction),) = _columns(reductions, "N", "reference_N", "reduction")
-        return f"N = {other} / N = {population}", float(reduction)
 
     def _reductions(self, model: object, task: object) -> pd.DataFrame:
         """Return the observed reductions of the K that the figures show."""
@@ -301,13 +301,6 @@ def _draw_scaling(
     sizes = sorted(set(rows["N"]))
     if len(sizes) <= _TICKS:
         axes.set_xticks([float(size) for size in sizes])
-
-
-def _draw_survival(
-    axes: Axes, rows: pd.DataFrame, labels: tuple[str, str, str], first: str | None
-) -> None:
-    draw_bands(axes, rows, "threshold", labels, first=first)
-    axes.set_ylim(0, 100)
 
 
 def _where(table: pd.DataFrame, **values: object) -> pd.DataFrame:

@@ -56,7 +56,12 @@ def draw_panels(
     FigureCanvasAgg(figure)
     grid = figure.subplots(down, across, squeeze=False)
     for axes, draw in zip(grid.flat, panels, strict=False):
-        _prepare(axes)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        axes.spines["bottom"].set_color(MUTED)
+        axes.tick_params(colors=MUTED, length=0, labelsize=9)
+        axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
+        axes.set_axisbelow(True)
         draw(axes)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
@@ -75,16 +80,6 @@ def follow_theme(svg: bytes) -> bytes:
     )
     style = f"<style>@media (prefers-color-scheme: dark) {{ {rules} }}</style>\n <defs>"
     return svg.replace(b"<defs>", style.encode(), 1)
-
-
-def _prepare(axes: Axes) -> None:
-    """Give a pair of axes the style."""
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(MUTED)
-    axes.tick_params(colors=MUTED, length=0, labelsize=9)
-    axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
 
 
 def name_axes(axes: Axes, title: str, x: str, y: str) -> None:
@@ -176,19 +171,15 @@ def _by_size(axes: Axes, data: PlotData, *, of: "_Size", x: "_Size") -> None:
         f"{short} = {size}": sorted(series[size], key=itemgetter(0)) for size in sorted(series)
     }
     _accuracy(axes, data, lines)
-    _size_axis(axes, sorted({each[x] for each in data.ensembles}))
-    _, name, label = _NAMES[x]
-    name_axes(axes, f"Held-out accuracy against {name}", label, "accuracy")
-
-
-def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
-    """Tick the sizes; a logarithmic axis suits wide ranges."""
+    sizes = sorted({each[x] for each in data.ensembles})
     wide = _is_wide(sizes)
     if wide:
         axes.set_xscale("log")
     ticks = _apart(sizes, math.log if wide else float)
     axes.set_xticks(ticks, [str(size) for size in ticks])
     axes.minorticks_off()
+    _, name, label = _NAMES[x]
+    name_axes(axes, f"Held-out accuracy against {name}", label, "accuracy")
 
 
 def _is_wide(sizes: Sequence[int]) -> bool:
@@ -221,16 +212,26 @@ def _accuracy(axes: Axes, data: PlotData, series: Mapping[str, _Points]) -> None
     # Between two colours that are named lie those of the sizes between.
     named = list(series)[::-1][:: -(-len(series) // _NAMED)]
     sizes = sorted({x for points in series.values() for x, _ in points})
-    for place, ((name, points), colour) in enumerate(zip(series.items(), colours, strict=True)):
-        aside = _aside(sizes, place - (len(series) - 1) / 2)
+    for index, ((name, points), colour) in enumerate(zip(series.items(), colours, strict=True)):
+        aside = _aside(sizes, index - (len(series) - 1) / 2)
         xs, ys = zip(*((aside(x), ensemble["metric"]) for x, ensemble in points), strict=True)
         label = name if name in named else None
         axes.plot(xs, ys, marker="o", markersize=5, linewidth=2, color=colour, label=label)
-        _whiskers(axes, xs, points, colour)
+        # A metric that is not a fraction of the rows has no interval.
+        bounds = [
+            (x, *each["interval"])
+            for x, (_, each) in zip(xs, points, strict=True)
+            if each["interval"]
+        ]
+        if bounds:
+            places, lower, upper = zip(*bounds, strict=True)
+            axes.vlines(places, lower, upper, color=colour, linewidth=1.2, alpha=0.6)
     _base_line(axes.axhline, data.document["base"]["heldout_metric"])
     axes.set_ylim(bottom=0)
     axes.margins(y=0.12)
-    axes.yaxis.set_major_formatter(_percent)
+    axes.yaxis.set_major_formatter(
+        lambda value, _: f"{100 * value:g}%"
+    )  # steps of 2.5 % are usual
     add_legend(axes)
 
 
@@ -240,23 +241,6 @@ def _aside(sizes: Sequence[int], place: float) -> Callable[[int], float]:
     if _is_wide(sizes):
         return lambda size: size * (most / least) ** (_APART * place)
     return lambda size: size + (most - least) * _APART * place
-
-
-def _whiskers(axes: Axes, xs: Sequence[float], points: _Points, colour: str) -> None:
-    """Draw the intervals of a series; a metric that is not a fraction of the rows has none."""
-    known = [
-        (x, *bounds)
-        for x, (_, each) in zip(xs, points, strict=True)
-        if (bounds := each["interval"]) is not None
-    ]
-    if known:
-        places, lower, upper = zip(*known, strict=True)
-        axes.vlines(places, lower, upper, color=colour, linewidth=1.2, alpha=0.6)
-
-
-def _percent(value: float, _position: float) -> str:
-    """Label a tick with all its digits: steps of 2.5 % are usual."""
-    return f"{100 * value:g}%"
 
 
 def _base_line(draw: Callable[..., object], value: float | None) -> None:

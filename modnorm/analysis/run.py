@@ -15,7 +15,6 @@ from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.analysis.candidates import CANDIDATE_TYPES, CandidateRecord, candidate_records
 from modnorm.analysis.document import SCHEMA, ResultsDocument
 from modnorm.analysis.environments import Environment
-from modnorm.analysis.listing import Listing
 from modnorm.analysis.parquet_files import (
     ANSWER_SCHEMA,
     VOTE_SCHEMA,
@@ -102,8 +101,8 @@ class Ensemble:
     """The run that the votes are read from."""
 
     @property
-    def votes(self) -> Listing[VoteRecord]:
-        """The votes in row order."""
+    def votes(self) -> Iterator[VoteRecord]:
+        """The votes in row order, read anew at each access."""
         return self.run.votes(None, self.population, self.ensemble_size)
 
     def vote(self, row: int) -> VoteRecord:
@@ -114,7 +113,7 @@ class Ensemble:
             NotFoundError: there is no such row.
         """
         require_index(row, "row")
-        return next(iter(self.run.votes(row, self.population, self.ensemble_size)))
+        return next(self.run.votes(row, self.population, self.ensemble_size))
 
     def predict(
         self,
@@ -144,7 +143,7 @@ class Ensemble:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the votes as a table with one line for each row."""
-        return self.votes.to_pandas()
+        return pd.DataFrame(list(self.votes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,13 +176,9 @@ class Run:
         base = self.document["base"]
         return BaseRow(base["selection_reward"], base["heldout_metric"])
 
-    @property
-    def candidates(self) -> Listing[CandidateRecord]:
-        """The population in candidate order, without the base."""
-        return Listing(CandidateRecord, lambda: iter(self._candidates))
-
     @cached_property
-    def _candidates(self) -> tuple[CandidateRecord, ...]:
+    def candidates(self) -> tuple[CandidateRecord, ...]:
+        """The population in candidate order, without the base."""
         return candidate_records(self.candidates_frame)
 
     @cached_property
@@ -243,8 +238,8 @@ class Run:
         row: int | None = None,
         *,
         wrong: bool = False,
-    ) -> Listing[AnswerRecord]:
-        """Return the matching answers by candidate, then split, then row.
+    ) -> Iterator[AnswerRecord]:
+        """Return an iterator over the matching answers by candidate, then split, then row.
 
         Args:
             candidate: Index in the population; -1 is the base. All when absent.
@@ -261,15 +256,15 @@ class Run:
         require_flag(wrong, "wrong")
         wanted: dict[str, Wanted] = {"candidate": candidate, "split": split, "row": row}
         wanted["correct"] = False if wrong else None
-        return Listing(AnswerRecord, lambda: read_answers(self.path, **wanted))
+        return read_answers(self.path, **wanted)
 
     def votes(
         self,
         row: int | None = None,
         population: int | None = None,
         ensemble_size: int | None = None,
-    ) -> Listing[VoteRecord]:
-        """Return the votes by N, then K, then row; of all ensembles and rows, or of some.
+    ) -> Iterator[VoteRecord]:
+        """Return an iterator over the votes by N, then K, then row; of all ensembles, or of some.
 
         Raises:
             InvalidInputError: an argument is no whole number.
@@ -286,7 +281,7 @@ class Run:
             raise NotFoundError(
                 f"no row {row} was voted on", field="row", remedy=f"name one of 0 to {rows - 1}"
             )
-        return Listing(VoteRecord, lambda: read_votes(self.path, **wanted))
+        return read_votes(self.path, **wanted)
 
     def answers_frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Return `answers.parquet` as a table of pandas.
@@ -360,11 +355,12 @@ class Run:
         Columns: `population`, `ensemble_size`, `metric`, `lower`, `upper`, `correct`, `rows`.
         `lower` and `upper` bound the 95 % Wilson interval; they are NaN if there is none.
         """
-        table = Listing(Ensemble, lambda: iter(self.ensembles)).to_pandas()
+        ensembles = self.document["ensembles"]
+        table = pd.DataFrame(ensembles, columns=list(_COLUMNS))
         for place, bound in enumerate(("lower", "upper")):
-            table[bound] = [interval and interval[place] for interval in table["interval"]]
-        table = table.astype({"lower": float, "upper": float})
-        return table[list(_COLUMNS)]
+            bounds = [(each["interval"] or (None, None))[place] for each in ensembles]
+            table[bound] = pd.Series(bounds, dtype=float)
+        return table
 
     def __str__(self) -> str:
         """Return the table of ensembles, with the base below it, as `print` shows it."""

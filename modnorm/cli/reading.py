@@ -46,11 +46,9 @@ def candidates(
     """
     from modnorm.analysis.candidates import CandidateRecord
 
-    write = _writer(CandidateRecord, as_csv=as_csv)
     opened = open_run(run, server)
     found = sorted(opened.candidates, key=lambda each: (each.rank or inf, each.index))
-    if write:
-        write(found)
+    if _write(CandidateRecord, found, as_csv=as_csv):
         return
     headings = (
         *("rank", "candidate", "seed", "state", "reward", "gain", "held-out"),
@@ -109,10 +107,10 @@ def answers(
     """
     from modnorm.analysis.answers import AnswerRecord
 
-    write = _writer(AnswerRecord, as_csv=as_csv)
     found = open_run(run, server)
-    some, records = _peeked(found.answers(candidate, split, row, wrong=wrong))
-    if not some and not _peeked(found.answers(candidate, split, row))[0]:
+    records = iter(found.answers(candidate, split, row, wrong=wrong))
+    first = list(islice(records, 1))
+    if not first and not any(True for _ in found.answers(candidate, split, row)):
         experts = sorted({index for ensemble in found.ensembles for index in ensemble.experts})
         names = ", ".join(map(str, experts[:_NAMED])) + (", ..." if len(experts) > _NAMED else "")
         raise NotFoundError(
@@ -120,9 +118,8 @@ def answers(
             field="candidate",
             remedy=f"only the base and experts ({names}) answered held-out rows",
         )
-    if write:
-        write(records)
-    else:
+    records = chain(first, records)
+    if not _write(AnswerRecord, records, as_csv=as_csv):
         _show(records, limit, whole=_show_answer, listed=_list_answers)
 
 
@@ -185,18 +182,20 @@ def votes(
     """
     from modnorm.analysis.votes import VoteRecord
 
-    write = _writer(VoteRecord, as_csv=as_csv)
     found = open_run(run, server)
-    some, every = _peeked(found.votes(row, n, k))
-    if not some:
+    every = iter(found.votes(row, n, k))
+    first = list(islice(every, 1))
+    if not first:
         names = (f"N={each.population} K={each.ensemble_size}" for each in found.ensembles)
         raise NotFoundError(
             "no vote matches", field="n, k", remedy=f"ensembles are {', '.join(names)}"
         )
-    records = (vote for vote in every if not (wrong and vote.correct) and (vote.tied or not tied))
-    if write:
-        write(records)
-    else:
+    records = (
+        vote
+        for vote in chain(first, every)
+        if not (wrong and vote.correct) and (vote.tied or not tied)
+    )
+    if not _write(VoteRecord, records, as_csv=as_csv):
         _show(records, limit, whole=partial(_show_vote, found), listed=_list_votes)
 
 
@@ -254,42 +253,33 @@ def _show_vote(run: "FinishedRun", vote: "VoteRecord") -> None:
     echo_table(("rank", "expert", "vote", "correct"), rows, {"vote"})
 
 
-def _writer(kind: type[RecordT], *, as_csv: bool) -> Callable[[Iterable[RecordT]], None] | None:
-    """Return what writes all records to stdout; None if a table is wanted."""
+def _write(kind: type[RecordT], records: Iterable[RecordT], *, as_csv: bool) -> bool:
+    """Write all records to stdout if JSON or CSV, whose lists are JSON, is wanted."""
     if output.as_json and as_csv:
         raise InvalidInputError(
             "--json and --csv exclude each other", field="csv", remedy="give only one of them"
         )
-    return _write_json if output.as_json else partial(_write_csv, kind) if as_csv else None
-
-
-def _write_json(records: Iterable[RecordT]) -> None:
-    separator = "["
-    for record in records:
-        typer.echo(f"{separator}\n{json.dumps(asdict(record))}", nl=False)
-        separator = ","
-    typer.echo("\n]" if separator == "," else "[]")
-
-
-def _write_csv(kind: type[RecordT], records: Iterable[RecordT]) -> None:
-    """Write a line of names, then one line for each record; lists are JSON."""
-    line = io.StringIO()
-    writer = csv.writer(line, lineterminator="\n")
-    for cells in chain(
-        [[field.name for field in fields(kind)]], (asdict(each).values() for each in records)
-    ):
-        writer.writerow(
-            str(cell).lower()
-            if isinstance(cell, bool)
-            else json.dumps(cell)
-            if isinstance(cell, list | tuple)
-            else cell
-            for cell in cells
-        )
-        text = line.getvalue()
-        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
-        line.seek(0)
-        line.truncate()
+    if output.as_json:
+        separator = "["
+        for record in records:
+            typer.echo(f"{separator}\n{json.dumps(asdict(record))}", nl=False)
+            separator = ","
+        typer.echo("\n]" if separator == "," else "[]")
+    elif as_csv:
+        is_terminal = sys.stdout.isatty()
+        lines = io.StringIO()
+        writer = csv.writer(lines, lineterminator="\n")
+        names = [[field.name for field in fields(kind)]]
+        for cells in chain(names, (asdict(each).values() for each in records)):
+            writer.writerow(
+                json.dumps(cell) if isinstance(cell, bool | list | tuple) else cell
+                for cell in cells
+            )
+            text = lines.getvalue()
+            sys.stdout.write(visible(text) if is_terminal else text)
+            lines.seek(0)
+            lines.truncate()
+    return output.as_json or as_csv
 
 
 def _show(
@@ -313,13 +303,6 @@ def _say_rest(rest: int) -> None:
     """Say how many lines a table leaves out."""
     if rest > 0:
         say(f"{rest} more lines; --limit shows more, --csv and --json all")
-
-
-def _peeked(records: Iterable[RecordT]) -> tuple[bool, Iterator[RecordT]]:
-    """Return whether there is a record, and all of them."""
-    rest = iter(records)
-    first = list(islice(rest, 1))
-    return bool(first), chain(first, rest)
 
 
 def _short(text: str | None, *, end: bool = False) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modnorm.analysis.listing import Listing
 from modnorm.arguments import (
     require_flag,
     require_function,
@@ -72,11 +71,9 @@ class Client(Connection):
         """Return an experiment with the results it has so far."""
         return experiment_from_message(get_experiment(self, experiment_id))
 
-    def list(self) -> Listing[ExperimentSummary]:
-        """Return all experiments, newest first, without their results."""
-        return Listing(
-            ExperimentSummary, lambda: map(summary_from_message, list_experiments(self))
-        )
+    def list(self) -> Iterator[ExperimentSummary]:
+        """Return an iterator over all experiments, newest first, without their results."""
+        return map(summary_from_message, list_experiments(self))
 
     def watch(self, experiment_id: str, cursor: int = 0) -> Iterator[Event]:
         """Yield events after `cursor` until the experiment ends.

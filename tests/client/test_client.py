@@ -158,7 +158,6 @@ def test_experiments_are_listed_page_by_page_as_summaries(client, stored, spec):
         ("e2", spec.task.name, ExperimentSummary),
     ]
     assert tokens == ["", "next"]
-    assert list(listing.to_pandas()["id"]) == ["e3", "e4"]
 
 
 def test_an_experiment_and_its_events_are_frozen_values(client, stored, spec):
@@ -193,7 +192,7 @@ def test_a_run_is_read_from_the_lab(connect, gsm8k_lab):
     connected = connect(gsm8k_lab)
     run = connected.run("e1")
     assert run.base.heldout_metric == 0.5
-    assert len(run.candidates.to_pandas()) == 4
+    assert len(run.candidates) == 4
     assert [(one.population, one.ensemble_size) for one in run.ensembles][-1] == (4, 2)
     answers = list(run.answers(candidate=1, split="heldout", wrong=True))
     assert [(one.row, one.completion, one.gold) for one in answers] == [(1, "so 8", "7")]
@@ -204,7 +203,7 @@ def test_a_run_is_read_from_the_lab(connect, gsm8k_lab):
         (4, 1, "7"),
         (4, 2, "7"),
     ]
-    assert len(run.votes().to_pandas()) == 8
+    assert len(list(run.votes())) == 8
 
 
 def event(cursor, state=experiments.EXPERIMENT_STATE_SELECTING):

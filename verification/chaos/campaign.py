@@ -10,21 +10,13 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 from verification.chaos.lab import Lab, open_lab
 from verification.chaos.outcome import RunOutcome
-from verification.chaos.runs import PredictionRun, ScheduleRun, Verdict
-from verification.chaos.schedules import (
-    EXPERIMENTS,
-    PREDICTIONS,
-    SEARCH_FAULTS,
-    Fault,
-    Schedule,
-    Step,
-    draw,
-    draw_prediction,
-)
+from verification.chaos.runs import ScheduleRun, Verdict
+from verification.chaos.schedules import EXPERIMENTS, Fault, Schedule, Step
 from verification.labs.forked import ForkServer
 
 CHANCES = 5
@@ -43,7 +35,7 @@ def run_undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, R
     """Run experiments without faults; return their outcomes by name."""
     outcomes = {}
     for name in names:
-        verdict, outcome = _run_of(lab, Schedule(0, name, ())).run(None)
+        verdict, outcome = ScheduleRun(lab, Schedule(0, name, ())).run(None)
         if outcome is None or verdict.complaints:
             raise RuntimeError(f"{name} fails undisturbed: {verdict.complaints}")
         outcomes[name] = outcome
@@ -55,30 +47,20 @@ def run_schedule(lab: Lab, schedule: Schedule, expected: dict[str, RunOutcome]) 
     lab.wait()
     if schedule.cold:
         lab.forget()
-    verdict, _ = _run_of(lab, schedule).run(expected[schedule.experiment])
+    verdict, _ = ScheduleRun(lab, schedule).run(expected[schedule.experiment])
     lab.move_clock(0.0)
     return verdict
-
-
-def _run_of(lab: Lab, schedule: Schedule) -> ScheduleRun:
-    predicts = schedule.experiment in PREDICTIONS
-    return (PredictionRun if predicts else ScheduleRun)(lab, schedule)
 
 
 class Campaign:
     """Runs schedules and counts their results."""
 
-    def __init__(
-        self, forks: ForkServer, folder: Path, faults: Sequence[Fault] = SEARCH_FAULTS
-    ) -> None:
+    def __init__(self, forks: ForkServer, folder: Path) -> None:
         self._forks = forks
         self._folder = folder
-        self._faults = faults
-        self._expected: dict[str, RunOutcome] = {}
         self._injected: Counter[str] = Counter()
         self._missed: Counter[str] = Counter()
         self._verdicts: list[Verdict] = []
-        self._labs = 0
 
     @property
     def failed(self) -> list[int]:
@@ -94,22 +76,15 @@ class Campaign:
             if times >= CHANCES and not self._injected[fault]
         )
 
-    def search(self, seeds: Iterable[int]) -> None:
-        """Run the schedules of some seeds on searches."""
-        self._run_all([draw(seed, self._faults) for seed in seeds], EXPERIMENTS)
-
-    def predict(self, seeds: Iterable[int]) -> None:
-        """Run the schedules of some seeds on predictions."""
-        self._run_all([draw_prediction(seed) for seed in seeds], PREDICTIONS)
-
-    def _run_all(self, waiting: list[Schedule], names: Sequence[str]) -> None:
-        """Run schedules of experiments by name on one lab, or on several after failures."""
-        while waiting:
-            self._labs += 1
-            with open_lab(self._forks, self._folder / f"lab-{self._labs}") as lab:
-                if not self._expected.keys() >= set(names):
-                    self._expected |= run_undisturbed(lab, names)
-                while waiting and self._passes(lab, waiting.pop(0)):
+    def run(self, schedules: Iterable[Schedule]) -> None:
+        """Run schedules on one lab, or on several after failures."""
+        waiting, expected = list(schedules), dict[str, RunOutcome]()
+        for number in count(1):
+            if not waiting:
+                break
+            with open_lab(self._forks, self._folder / f"lab-{number}") as lab:
+                expected = expected or run_undisturbed(lab)
+                while waiting and self._passes(lab, waiting.pop(0), expected):
                     pass
 
     def summary(self) -> dict[str, object]:
@@ -125,8 +100,8 @@ class Campaign:
             "seconds_from_last_fault_to_end": _quantiles(recoveries),
         }
 
-    def _passes(self, lab: Lab, schedule: Schedule) -> bool:
-        verdict = run_schedule(lab, schedule, self._expected)
+    def _passes(self, lab: Lab, schedule: Schedule, expected: dict[str, RunOutcome]) -> bool:
+        verdict = run_schedule(lab, schedule, expected)
         self._verdicts.append(verdict)
         for injection in verdict.injections:
             counted = self._injected if injection.did else self._missed

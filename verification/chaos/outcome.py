@@ -1,7 +1,7 @@
 """Experiments as the database shows them: while they run, and their outcome at the end."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -10,10 +10,7 @@ import psycopg
 from modnorm.client.client import Client
 from verification.labs.servers import Database
 
-BY_REQUEST = "SELECT id, state FROM experiments WHERE request_id = %s"
-"""Finds an experiment by its request id."""
-BY_QUESTIONS = "SELECT id, state FROM experiments WHERE heldout_digest = %s"
-"""Finds a prediction by the digest of its questions."""
+_EXPERIMENT = "SELECT id, state FROM experiments WHERE request_id = %s"
 _JOBS = "SELECT state, worker FROM jobs WHERE experiment_id = %s"
 _DOWN = (psycopg.OperationalError, psycopg.InterfaceError)
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
@@ -40,10 +37,9 @@ class Observation:
 class Observer:
     """Reads one experiment over a connection without proxies, reopened after a failure."""
 
-    def __init__(self, database: Database, name: str, query: str = BY_REQUEST) -> None:
+    def __init__(self, database: Database, request: str) -> None:
         self._database = database
-        self._name = name
-        self._query = query
+        self._request = request
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
         self._latest = Observation()
 
@@ -69,7 +65,7 @@ class Observer:
             self._connection = None
 
     def _read(self) -> Observation:
-        rows = self._ask(self._query, self._name)
+        rows = self._ask(_EXPERIMENT, self._request)
         if not rows:
             return Observation()
         experiment, state = (str(value) for value in rows[0])
@@ -106,7 +102,7 @@ _TABLES: Mapping[str, str] = {
         SELECT population, ensemble_size, row, answer, correct, valid, support, correct_support
         FROM votes WHERE experiment_id = %s ORDER BY population, ensemble_size, row""",
 }
-INVARIANTS: Mapping[str, str] = {
+_INVARIANTS: Mapping[str, str] = {
     "a job is not done": """
         SELECT id, state FROM jobs WHERE experiment_id = %s AND state <> 'done'""",
     "a lease is left": """
@@ -130,12 +126,6 @@ INVARIANTS: Mapping[str, str] = {
         WHERE e.id = %s GROUP BY e.id
         HAVING e.last_cursor <> count(v.cursor) OR e.last_cursor <> max(v.cursor)""",
 }
-INVARIANTS_OF_PREDICTIONS = (
-    "a job is not done",
-    "a lease is left",
-    "events are not numbered without a gap",
-    "attempts are not between one and the number of leases",
-)
 
 Rows = list[tuple[object, ...]]
 
@@ -169,13 +159,11 @@ def read_outcome(database: Database, server: str, experiment: str) -> RunOutcome
     return RunOutcome(json.dumps(document, sort_keys=True), tables)
 
 
-def broken_invariants(
-    database: Database, experiment: str, names: Iterable[str] = tuple(INVARIANTS)
-) -> Iterator[str]:
+def broken_invariants(database: Database, experiment: str) -> Iterator[str]:
     """Yield the violated invariants of an ended experiment."""
     with database.connect() as connection:
-        for name in names:
-            for row in _rows(connection, INVARIANTS[name], experiment):
+        for name, query in _INVARIANTS.items():
+            for row in _rows(connection, query, experiment):
                 yield f"{name}: {row}"
 
 

@@ -31,23 +31,13 @@ class Fault(StrEnum):
     UPDATE_AGGREGATOR = "update_aggregator"
 
 
-SEARCH_FAULTS = tuple(Fault)
-_NOT_IN_PREDICTIONS = {Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER}
-PREDICTION_FAULTS = tuple(fault for fault in Fault if fault not in _NOT_IN_PREDICTIONS)
-"""Faults of predictions, which need neither calibrator nor sampler."""
 EARLY = frozenset({Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER, Fault.FILL_DISK})
 """Faults that affect calibrator and sampler, injected right after the submission. Profiles and
 scale maps are deleted before them, so that they are computed again."""
 EXPERIMENTS = ("randopt", "modular_norm")
 """Names of the searches; the last one is calibrated."""
-PREDICTED = "predicted"
-"""Name of the search whose ensemble answers questions."""
-PREDICTIONS = ("prediction", "prediction of all experts")
-"""Names of predictions; in the last one experts also answer questions that are settled."""
 JOBS = 11
 """Least number of jobs of a search: the base and eight candidates, then the base and an expert."""
-PREDICTION_JOBS = 5
-"""Jobs of a prediction, one for each expert."""
 
 
 @dataclass(frozen=True)
@@ -84,31 +74,19 @@ class Schedule:
         return f"{self.experiment}: {'; '.join(map(str, self.steps))}"
 
 
-def draw(seed: int, faults: Sequence[Fault] = SEARCH_FAULTS) -> Schedule:
+def draw(seed: int, faults: Sequence[Fault] = tuple(Fault)) -> Schedule:
     """Draw a schedule of two to four faults in a search."""
     source = random.Random(seed)
     chosen = source.sample(faults, k=min(len(faults), source.randint(2, 4)))
     early = any(fault in EARLY for fault in chosen)
     experiment = EXPERIMENTS[-1] if early else source.choice(EXPERIMENTS)
-    return Schedule(seed, experiment, _steps(chosen, source, JOBS))
-
-
-def draw_prediction(seed: int) -> Schedule:
-    """Draw a schedule of two to four faults in a prediction."""
-    source = random.Random(seed)
-    chosen = source.sample(PREDICTION_FAULTS, k=source.randint(2, 4))
-    steps = _steps(chosen, source, PREDICTION_JOBS)
-    return Schedule(seed, source.choice(PREDICTIONS), steps)
-
-
-def _steps(faults: Sequence[Fault], source: random.Random, jobs: int) -> tuple[Step, ...]:
     steps = []
-    for fault in faults:
-        after = source.randrange(3 * jobs // 4)
+    for fault in chosen:
+        after = source.randrange(3 * JOBS // 4)
         if fault in EARLY and (fault is not Fault.FILL_DISK or source.random() < 0.5):
             after = 0
         steps.append(Step(fault, after, source.uniform(0.0, 0.8), source.getrandbits(32)))
-    return tuple(sorted(steps, key=lambda step: step.after))
+    return Schedule(seed, experiment, tuple(sorted(steps, key=lambda step: step.after)))
 
 
 _POPULATION: Mapping[str, object] = {
@@ -131,11 +109,6 @@ _SECTIONS: Mapping[str, Mapping[str, object]] = {
         "task": _TASK,
         "method": {"name": "modular_norm", "radius": 2.0},
         "calibration": {"examples": 2, "max_length": 32},
-    },
-    PREDICTED: {
-        "task": {**_TASK, "max_tokens": 48},
-        "method": {"name": "randopt", "sigma": 0.01},
-        "population": {**_POPULATION, "prefixes": [8], "ensemble_sizes": [1, PREDICTION_JOBS]},
     },
 }
 
