@@ -119,7 +119,7 @@ DIGEST = "4da6b56ca52da94c537665fa9a2adeca17661cfa9130c22c1884700006525107"
     [
         (
             "engine",
-            {"tensor_parallel_size": 1, "numerics": "fast", "drafts": "none"},
+            {"tensor_parallel_size": 1, "numerics": "fast", "drafts": "auto"},
             {"max_num_seqs": 64},
         ),
         ("population", {"statistics": "experts"}, {"statistics": "full"}),

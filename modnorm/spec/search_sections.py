@@ -30,16 +30,21 @@ class EngineSpec(Section):
     """GPUs that vLLM uses for one model."""
     numerics: Literal["fast", "batch_invariant"] = "fast"
     """`batch_invariant`: an answer does not depend on its batch; for vLLM on a GPU."""
-    drafts: Literal["none", "population"] = "none"
-    """`population`: vLLM verifies drafts from other candidates' answers (docs/drafts.md)."""
+    drafts: Literal["auto", "none", "population"] = "auto"
+    """`population`: vLLM verifies drafts from other candidates' answers (docs/drafts.md). `auto`:
+    so wherever vLLM runs with fast numerics."""
 
     @model_validator(mode="after")
     def _is_of_vllm(self) -> Self:
-        for field in ("tensor_parallel_size", "numerics", "drafts"):
-            changed = getattr(self, field) != type(self).model_fields[field].default
-            if changed and self.name == "transformers":
+        asked = {
+            "tensor_parallel_size": self.tensor_parallel_size > 1,
+            "numerics": self.numerics != "fast",
+            "drafts": self.drafts == "population",
+        }
+        for field, is_asked in asked.items():
+            if is_asked and self.name == "transformers":
                 raise field_fault(field, "the transformers engine has no such setting; use vllm")
-        if self.numerics == "batch_invariant" and self.drafts == "population":
+        if asked["numerics"] and asked["drafts"]:
             raise field_fault(
                 "drafts",
                 "rounding then depends on earlier answers, so it needs `numerics: fast`; "

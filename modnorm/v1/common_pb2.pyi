@@ -158,7 +158,9 @@ class EngineSpec(google.protobuf.message.Message):
     numerics: builtins.str
     """"fast" (default) or "batch_invariant"."""
     drafts: builtins.str
-    """Source of draft tokens that the engine verifies: "none" (default) or "population"."""
+    """Source of draft tokens that the engine verifies: "none", "population", or "auto" (default), which
+    is "population" wherever vLLM runs with fast numerics.
+    """
     def __init__(
         self,
         *,

@@ -17,6 +17,7 @@ from modnorm.engines import (
     GenerationLimits,
     Numerics,
     import_engine,
+    is_vllm,
     load_engine,
 )
 from modnorm.engines.settings import STAGE
@@ -34,6 +35,7 @@ Prompts = tuple[Sequence[int], ...]
 """Token ids of each row's prompt."""
 _SHARED = 0.5
 """Part of a GPU's memory up to which engines share the GPU."""
+_AUTO = "auto"
 LoadEngine = Callable[[str, Checkpoint, EngineSettings], Engine]
 """Loads a model into an engine by name; `modnorm.engines.load_engine` does."""
 
@@ -56,15 +58,23 @@ class Loading:
 def engine_settings(job: messages.Job, share: float) -> EngineSettings:
     """Return the settings of a job's engine, which takes a share of a GPU's memory."""
     spec, defaults = job.engine, EngineSettings()
+    numerics = Numerics(spec.numerics or defaults.numerics)
     return EngineSettings(
         max_model_len=spec.max_model_len or None,
         gpu_memory_utilization=share,
         tensor_parallel_size=spec.tensor_parallel_size or defaults.tensor_parallel_size,
         max_num_seqs=spec.max_num_seqs or None,
-        numerics=Numerics(spec.numerics or defaults.numerics),
-        drafts=Drafts(spec.drafts or defaults.drafts),
+        numerics=numerics,
+        drafts=_drafts(job, numerics),
         worker_process=share > _SHARED,
     )
+
+
+def _drafts(job: messages.Job, numerics: Numerics) -> Drafts:
+    if (asked := job.engine.drafts or _AUTO) != _AUTO:
+        return Drafts(asked)
+    usable = numerics is Numerics.FAST and is_vllm(job.engine.name)
+    return Drafts.POPULATION if usable else Drafts.NONE
 
 
 @dataclass(frozen=True, slots=True)
