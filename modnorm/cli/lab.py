@@ -103,8 +103,7 @@ def watch(experiment_id: ExperimentId, *, server: Server = None) -> None:
     """Follow an experiment to its end. With --json: one event a line."""
     asked = _id(experiment_id)
     from modnorm.cli.run import check_end, follow_to_end
-    from modnorm.client.connection import get_experiment
-    from modnorm.client.watch import watch_messages
+    from modnorm.client.connection import get_experiment, watch_messages
 
     with connect(server) as client, interruptible("the experiment continues in the lab"):
         if output.as_json:

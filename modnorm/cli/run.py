@@ -196,8 +196,7 @@ def follow_to_end(
 ) -> "experiments.Experiment":
     """Show the progress of an experiment until it ends, and return its final state."""
     from modnorm.cli.progress import Screen, catch_up, follow
-    from modnorm.client.connection import get_experiment
-    from modnorm.client.watch import watch_messages
+    from modnorm.client.connection import get_experiment, watch_messages
 
     def base_reward() -> float | None:
         try:
@@ -252,7 +251,7 @@ def show_remarks(client: "Client", experiment_id: str) -> None:
     """Print the remarks of the first event: the sandbox that is used, rows that occur twice."""
     if output.quiet:  # a token that may only submit must not watch
         return
-    from modnorm.client.watch import watch_messages
+    from modnorm.client.connection import watch_messages
 
     beginning = next(watch_messages(client, experiment_id)).message
     if beginning != "created":

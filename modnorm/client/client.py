@@ -22,6 +22,7 @@ from modnorm.client.connection import (
     create_experiment,
     get_experiment,
     list_experiments,
+    watch_messages,
 )
 from modnorm.client.experiments import (
     Event,
@@ -31,7 +32,6 @@ from modnorm.client.experiments import (
     experiment_from_message,
     summary_from_message,
 )
-from modnorm.client.watch import watch_messages
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.prediction.ranked_votes import (
     OnProgress,

@@ -7,10 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from modnorm.analysis.run_files import RESULTS, SPEC
-from modnorm.client.connection import Connection, get_experiment, get_run_file, list_run_files
+from modnorm.client.connection import (
+    Connection,
+    Reconnection,
+    get_experiment,
+    get_run_file,
+    list_run_files,
+)
 from modnorm.client.run_directory import RunDirectory, hold
 from modnorm.client.settings import ClientSettings
-from modnorm.client.watch import Reconnection
 from modnorm.errors import ModnormError, UnavailableError
 from modnorm.files import replaced_file
 from modnorm.v1 import experiment_pb2 as experiments

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from modnorm.client.client import Client
-from modnorm.client.connection import get_experiment
+from modnorm.client.connection import TERMINAL_STATES, Reconnection, get_experiment
 from modnorm.client.run_directory import RunDirectory, is_held
-from modnorm.client.watch import TERMINAL_STATES, Reconnection
 from modnorm.errors import ConflictError, ModnormError, NotFoundError, UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.suites.cells import Cell

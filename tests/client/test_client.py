@@ -12,7 +12,7 @@ from grpc_status import rpc_status
 
 from modnorm import errors
 from modnorm.client import connection
-from modnorm.client import watch as watching
+from modnorm.client import connection as watching
 from modnorm.client.experiments import Event, Experiment, ExperimentState, ExperimentSummary
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto

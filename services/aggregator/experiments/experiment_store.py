@@ -1,8 +1,7 @@
 """Store of experiments: created once per request id, advanced by compare-and-set, read."""
 
-import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy.exc import IntegrityError
@@ -33,7 +32,7 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 )
 from modnorm.services.aggregator.experiments.phases import start_answering, start_selecting
 from modnorm.services.aggregator.storage.codec import unpack_answers
-from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.database import Database, transaction_time
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import (
     StoredText,
@@ -86,9 +85,8 @@ class CandidateJobs(NamedTuple):
 class ExperimentStore:
     """All experiments and their results."""
 
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._clock = clock
 
     def check_visible(self, experiment_id: str, tenant: str) -> None:
         query = select(Experiment.tenant).where(Experiment.id == experiment_id)
@@ -116,31 +114,31 @@ class ExperimentStore:
         self, request_id: str, admission: Admission, tenant: str = DEFAULT_TENANT
     ) -> ExperimentRecord:
         """Store an experiment; if the same request has stored one, return that experiment."""
-        experiment = Experiment(
-            id=experiment_id_of(request_id, tenant),
-            tenant=tenant,
-            request_id=request_id,
-            request_key=_request_key(request_id, tenant),
-            create_time=self._clock(),
-            **admission.inputs,
-        )
+        experiment_id = experiment_id_of(request_id, tenant)
         try:
             with self._database.write() as session:
                 # In digest order, so that two experiments that share rows cannot deadlock.
                 for kind, text in sorted(admission.texts, key=lambda one: one[1].digest):
                     keep_artifact(session, kind, text)
+                experiment = Experiment(
+                    id=experiment_id,
+                    tenant=tenant,
+                    request_id=request_id,
+                    request_key=_request_key(request_id, tenant),
+                    create_time=transaction_time(session),
+                    **admission.inputs,
+                )
                 session.add(experiment)
                 session.flush()
-                message = "; ".join(("created", *admission.remarks))
-                record(session, experiment, message, experiment.create_time)
+                record(session, experiment, "; ".join(("created", *admission.remarks)))
                 if admission.of:
-                    _ask_experts(session, experiment, admission.of, experiment.create_time)
+                    _ask_experts(session, experiment, admission.of)
         except IntegrityError:
-            existing = self.find(request_id, experiment.spec_digest, tenant)
+            existing = self.find(request_id, admission.inputs["spec_digest"], tenant)
             if existing is None:
                 raise
             return existing
-        return self.get(experiment.id)
+        return self.get(experiment_id)
 
     def get(self, experiment_id: str) -> ExperimentRecord:
         """Return an experiment with its results so far."""
@@ -184,14 +182,14 @@ class ExperimentStore:
         """Cancel an experiment unless it has ended."""
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
-            end(session, experiment, ExperimentState.CANCELLED, "cancelled", self._clock())
+            end(session, experiment, ExperimentState.CANCELLED, "cancelled")
         return self.get(experiment_id)
 
     def fail(self, experiment_id: str, reason: str, remedy: str = "") -> Change:
         """Fail an experiment unless it has ended; return the change."""
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
-            fail(session, experiment, reason, self._clock(), remedy=remedy)
+            fail(session, experiment, reason, remedy=remedy)
             return Change(experiment_id, experiment=experiment)
 
     def wait_for(self, experiment_id: str, reason: str) -> None:
@@ -200,7 +198,7 @@ class ExperimentStore:
             experiment = lock_experiment(session, experiment_id)
             if experiment.state not in TERMINAL:
                 message = f"waiting: {reason}"
-                record(session, experiment, message, self._clock(), waits_for=reason)
+                record(session, experiment, message, waits_for=reason)
 
     def driven(self) -> tuple[str, ...]:
         """Return the ids of experiments in setup, oldest first."""
@@ -224,7 +222,7 @@ class ExperimentStore:
                 state, message = ExperimentState.CALIBRATING, "calibrating"
             else:
                 state, message = ExperimentState.SAMPLING, "sampling"
-            record(session, experiment, message, self._clock(), state=state)
+            record(session, experiment, message, state=state)
 
     def calibrated(self, experiment_id: str, done: int, total: int) -> bool:
         """Store the progress of a calibration; return False if the experiment has left it."""
@@ -234,7 +232,7 @@ class ExperimentStore:
                 return False
             if done > experiment.examples_done:
                 experiment.examples_done, experiment.examples_total = done, total
-                record(session, experiment, f"calibrated {done} of {total}", self._clock())
+                record(session, experiment, f"calibrated {done} of {total}")
             return True
 
     def profiled(self, experiment_id: str, profile: StoredText) -> None:
@@ -248,7 +246,7 @@ class ExperimentStore:
             experiment.examples_done = experiment.examples_total
             message = f"profile {profile.digest[:16]}"
             sampling = ExperimentState.SAMPLING
-            record(session, experiment, message, self._clock(), state=sampling)
+            record(session, experiment, message, state=sampling)
 
     def sampled(
         self,
@@ -271,7 +269,7 @@ class ExperimentStore:
             experiment.scale_map_digest = scale_maps[0].digest
             descriptors = {BASE_INDEX: base, **dict(enumerate(population))}
             add_candidates(session, experiment_id, descriptors)
-            start_selecting(session, experiment, descriptors, self._clock())
+            start_selecting(session, experiment, descriptors)
             return Change(experiment_id, pending=True)
 
     def candidates(self, experiment_id: str) -> Sequence[CandidateJobs]:
@@ -380,7 +378,7 @@ class ExperimentStore:
         return ExperimentRecord(experiment, progress, base, ensembles, states)
 
 
-def _ask_experts(session: Session, experiment: Experiment, of: str, now: float) -> None:
+def _ask_experts(session: Session, experiment: Experiment, of: str) -> None:
     """Give a new experiment the experts of a finished run, and begin their answers."""
     lock_experiment(session, of)  # it may be removed meanwhile, with the artifacts of both
     experts = session.exec(
@@ -390,7 +388,7 @@ def _ask_experts(session: Session, experiment: Experiment, of: str, now: float) 
     )
     rows = [expert.model_dump() | {"experiment_id": experiment.id} for expert in experts]
     insert_rows(session, Candidate, rows)
-    start_answering(session, experiment, now)
+    start_answering(session, experiment)
 
 
 def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:

@@ -17,6 +17,7 @@ from modnorm.analysis.answers import BASE_INDEX
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.services.aggregator.experiments.reuse import NewJob, content_keys, reuse_evaluations
 from modnorm.services.aggregator.storage.codec import pack_coefficients
+from modnorm.services.aggregator.storage.database import transaction_time
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.tables import (
     OPEN,
@@ -126,7 +127,6 @@ def record(  # noqa: PLR0913 - an event and its columns
     session: Session,
     experiment: Experiment,
     message: str,
-    now: float,
     progress: PhaseProgress | None = None,
     *,
     state: ExperimentState | None = None,
@@ -141,15 +141,15 @@ def record(  # noqa: PLR0913 - an event and its columns
     experiment.state = state or experiment.state
     progress = progress or PhaseProgress.of(session, experiment)
     row = next_event(
-        experiment, message, now, progress, waits_for=waits_for, engine_stage=engine_stage
+        session, experiment, message, progress, waits_for=waits_for, engine_stage=engine_stage
     )
     insert_rows(session, Event, [row])
 
 
 def next_event(  # noqa: PLR0913 - an event and its columns
+    session: Session,
     experiment: Experiment,
     message: str,
-    now: float,
     progress: PhaseProgress,
     *,
     waits_for: str = "",
@@ -163,7 +163,7 @@ def next_event(  # noqa: PLR0913 - an event and its columns
     return {
         "experiment_id": experiment.id,
         "cursor": experiment.last_cursor,
-        "time": now,
+        "time": transaction_time(session),
         "message": message,
         "waits_for": waits_for,
         "state": experiment.state,
@@ -171,14 +171,12 @@ def next_event(  # noqa: PLR0913 - an event and its columns
     }
 
 
-def fail(
-    session: Session, experiment: Experiment, reason: str, now: float, *, remedy: str = ""
-) -> None:
+def fail(session: Session, experiment: Experiment, reason: str, *, remedy: str = "") -> None:
     """Fail an experiment unless it has ended."""
     if experiment.state in TERMINAL:
         return
     experiment.error, experiment.remedy = reason, remedy
-    end(session, experiment, ExperimentState.FAILED, with_remedy(reason, remedy), now)
+    end(session, experiment, ExperimentState.FAILED, with_remedy(reason, remedy))
 
 
 def with_remedy(reason: str, remedy: str) -> str:
@@ -186,20 +184,18 @@ def with_remedy(reason: str, remedy: str) -> str:
     return f"{reason} ({remedy})" if remedy else reason
 
 
-def end(
-    session: Session, experiment: Experiment, state: ExperimentState, message: str, now: float
-) -> None:
+def end(session: Session, experiment: Experiment, state: ExperimentState, message: str) -> None:
     """End an experiment and cancel its open jobs, unless it has ended."""
     if experiment.state in TERMINAL:
         return
-    experiment.end_time = now
+    experiment.end_time = transaction_time(session)
     session.flush()
     session.exec(
         update(Job)
         .where(col(Job.experiment_id) == experiment.id, col(Job.state).in_(OPEN))
         .values(state=JobState.CANCELLED, lease_deadline=None)
     )
-    record(session, experiment, message, now, state=state)
+    record(session, experiment, message, state=state)
 
 
 def add_jobs(session: Session, experiment: Experiment, batch: Batch) -> int:

@@ -48,31 +48,28 @@ from modnorm.tasks import task_errors
 _ASKED = {Split.HELDOUT: "held-out rows", Split.QUESTIONS: "questions"}
 
 
-def start_selecting(
-    session: Session, experiment: Experiment, candidates: Collection[int], now: float
-) -> None:
+def start_selecting(session: Session, experiment: Experiment, candidates: Collection[int]) -> None:
     """Begin the selection."""
     if experiment.is_iterative:
         batch, message = first_batch(session, experiment)
     else:
         batch = {Split.SELECTION: candidates}
         message = f"scoring the base and {len(candidates) - 1} candidates"
-    _begin(session, experiment, ExperimentState.SELECTING, batch, message, now)
+    _begin(session, experiment, ExperimentState.SELECTING, batch, message)
 
 
-def start_answering(session: Session, experiment: Experiment, now: float) -> None:
+def start_answering(session: Session, experiment: Experiment) -> None:
     """Begin the answers of the experts of a finished run to questions."""
     batch = {Split.QUESTIONS: experiment.ranking}
     message = f"{len(experiment.ranking)} experts answer {experiment.heldout_rows} questions"
-    _begin(session, experiment, ExperimentState.VOTING, batch, message, now)
+    _begin(session, experiment, ExperimentState.VOTING, batch, message)
 
 
-def job_ended(  # noqa: PLR0913 - the event and its place
+def job_ended(
     session: Session,
     experiment: Experiment,
     job: Job,
     message: str,
-    now: float,
     *,
     progress: PhaseProgress | None = None,
 ) -> None:
@@ -80,11 +77,11 @@ def job_ended(  # noqa: PLR0913 - the event and its place
 
     The progress, if passed, already counts the job in its new state.
     """
-    record(session, experiment, message, now, progress)
+    record(session, experiment, message, progress)
     if job.state is JobState.FAILED and (reason := _fatal_reason(session, experiment, job)):
-        fail(session, experiment, reason, now, remedy=job.remedy)
+        fail(session, experiment, reason, remedy=job.remedy)
     elif not experiment.has_open_jobs:
-        _finish_phase(session, experiment, now)
+        _finish_phase(session, experiment)
 
 
 def change_of(experiment: Experiment, job: Job) -> Change:
@@ -122,29 +119,29 @@ def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | N
     )
 
 
-def _finish_phase(session: Session, experiment: Experiment, now: float) -> None:
+def _finish_phase(session: Session, experiment: Experiment) -> None:
     """Select the experts after the selection, vote after the held-out answers."""
     session.flush()
     try:
         if experiment.ranking:  # its files hold the votes
-            end(session, experiment, ExperimentState.SUCCEEDED, "answered", now)
+            end(session, experiment, ExperimentState.SUCCEEDED, "answered")
         elif experiment.state is ExperimentState.VOTING:
-            _finish(session, experiment, now)
+            _finish(session, experiment)
         elif experiment.is_iterative:
-            _continue_updates(session, experiment, now)
+            _continue_updates(session, experiment)
         else:
             experts = expert_union(selection_of(session, experiment))
             batch: Batch = {Split.HELDOUT: (BASE_INDEX, *experts)}
             message = f"selected: {len(experts)} experts and the base answer the held-out rows"
-            _begin(session, experiment, ExperimentState.VOTING, batch, message, now)
+            _begin(session, experiment, ExperimentState.VOTING, batch, message)
     except (InvalidInputError, PreconditionError, IncompatibleError) as error:
-        fail(session, experiment, error.reason, now, remedy=error.remedy or "")
+        fail(session, experiment, error.reason, remedy=error.remedy or "")
     except ArithmeticError as error:
         # Retries would fail for the same reported values and block the experiment.
-        fail(session, experiment, f"the reported figures cannot be computed with: {error}", now)
+        fail(session, experiment, f"the reported figures cannot be computed with: {error}")
 
 
-def _continue_updates(session: Session, experiment: Experiment, now: float) -> None:
+def _continue_updates(session: Session, experiment: Experiment) -> None:
     """Open the next batch of an iterative run; after the last, begin the held-out phase."""
     while not experiment.has_open_jobs:
         following = next_batch(session, experiment)
@@ -152,27 +149,22 @@ def _continue_updates(session: Session, experiment: Experiment, now: float) -> N
             final: Batch = {Split.HELDOUT: final_candidates(session, experiment)}
             reported = reported_updates(session, experiment)
             message = f"the state after {reported} updates is reported"
-            _begin(session, experiment, ExperimentState.VOTING, final, message, now)
+            _begin(session, experiment, ExperimentState.VOTING, final, message)
             return
         batch, message = following
         remark = _open(session, experiment, batch)
         if message:
-            record(session, experiment, message + remark, now)
+            record(session, experiment, message + remark)
 
 
-def _begin(  # noqa: PLR0913, PLR0917 - a phase and its event
-    session: Session,
-    experiment: Experiment,
-    state: ExperimentState,
-    batch: Batch,
-    message: str,
-    now: float,
+def _begin(
+    session: Session, experiment: Experiment, state: ExperimentState, batch: Batch, message: str
 ) -> None:
     """Begin a phase. Reused results may already finish it."""
     remark = _open(session, experiment, batch)
-    record(session, experiment, message + remark, now, state=state)
+    record(session, experiment, message + remark, state=state)
     if not experiment.has_open_jobs:
-        _finish_phase(session, experiment, now)
+        _finish_phase(session, experiment)
 
 
 def _open(session: Session, experiment: Experiment, batch: Batch) -> str:
@@ -181,7 +173,7 @@ def _open(session: Session, experiment: Experiment, batch: Batch) -> str:
     return f"; {reused} results are reused" if reused else ""
 
 
-def _finish(session: Session, experiment: Experiment, now: float) -> None:
+def _finish(session: Session, experiment: Experiment) -> None:
     if experiment.is_iterative:  # the reported state is its one expert
         drawn = experiment.updates_done * experiment.spec.population.size
         reported = state_index(reported_updates(session, experiment))
@@ -220,4 +212,4 @@ def _finish(session: Session, experiment: Experiment, now: float) -> None:
         for row, vote in enumerate(votes)
     )
     insert_rows(session, Vote, stored)
-    end(session, experiment, ExperimentState.SUCCEEDED, "finished", now)
+    end(session, experiment, ExperimentState.SUCCEEDED, "finished")

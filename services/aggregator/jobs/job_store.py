@@ -1,7 +1,6 @@
 """Store of jobs: claims, heartbeats, reports and failures."""
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -26,7 +25,7 @@ from modnorm.services.aggregator.jobs.reporting import (
     Reporting,
     packed_answers,
 )
-from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.database import Database, transaction_time
 from modnorm.services.aggregator.storage.dialects import database_time
 from modnorm.services.aggregator.storage.lookups import lock_experiment, lock_job
 from modnorm.services.aggregator.storage.tables import (
@@ -56,11 +55,9 @@ class JobStore:
         database: Database,
         *,
         lease_seconds: float,
-        clock: Callable[[], float] = time.time,
         lease_clock: Callable[[Session], float] = database_time,
     ) -> None:
         self._database = database
-        self._clock = clock
         self._lease_clock = lease_clock
         self._early_stop = EarlyStopCache()
         self._checks = ReportChecks(self._early_stop)
@@ -96,7 +93,7 @@ class JobStore:
         try:
             packed = [(report, packed_answers(report)) for report in reports]
             with self._database.write() as session:
-                answers = Reporting(session, self._checks, self._clock()).store(packed)
+                answers = Reporting(session, self._checks).store(packed)
         except UnavailableError as error:
             return [error] * len(reports)
         except Exception as error:  # noqa: BLE001 - every error is the answer to one report
@@ -146,10 +143,9 @@ class JobStore:
                 raise stale(job)
             if job.state is not JobState.LEASED:
                 return Change(experiment.id)
-            now = self._clock()
-            change = _end_attempt(session, experiment, job, kind, reason, now, remedy=remedy)
+            change = _end_attempt(session, experiment, job, kind, reason, remedy=remedy)
             if unfit:
-                _record_unfit(session, experiment, reason, now)
+                _record_unfit(session, experiment, reason)
             return change
 
     def record_start(self, job_id: str, token: int, stage: str) -> Change:
@@ -163,8 +159,7 @@ class JobStore:
                 return change
             message = f"the engine starts: {stage}" if stage else "the engine is ready"
             waits_for = message if stage else ""
-            now = self._clock()
-            record(session, experiment, message, now, waits_for=waits_for, engine_stage=stage)
+            record(session, experiment, message, waits_for=waits_for, engine_stage=stage)
         return change
 
     def end_waits(self) -> tuple[Change, ...]:
@@ -181,7 +176,7 @@ class JobStore:
                 experiment = lock_experiment(session, experiment_id)
                 if experiment.state not in TERMINAL and experiment.waits_for:
                     message = "no longer waiting: an evaluator answers its rows"
-                    record(session, experiment, message, self._clock())
+                    record(session, experiment, message)
         return tuple(map(Change, ended))
 
     def lease_time(self) -> float:
@@ -230,7 +225,7 @@ class JobStore:
                 return None
             reason = f"worker {job.worker!r} was silent for {self.lease_seconds:g} s"
             kind = FailureKind.RELEASED if job.waits else FailureKind.INFRASTRUCTURE
-            change = _end_attempt(session, experiment, job, kind, reason, self._clock())
+            change = _end_attempt(session, experiment, job, kind, reason)
             return replace(change, kind=kind)
 
     def release_all(self) -> None:
@@ -251,13 +246,12 @@ class JobStore:
         return self._lease_clock(session) + self.lease_seconds
 
 
-def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
+def _end_attempt(  # noqa: PLR0913 - the failure and its place
     session: Session,
     experiment: Experiment,
     job: Job,
     kind: FailureKind,
     reason: str,
-    now: float,
     *,
     remedy: str = "",
 ) -> Change:
@@ -273,17 +267,17 @@ def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
     message = f"{job.title}: attempt {job.attempts} of {limit} failed: {failed}"
     if kind is FailureKind.INFRASTRUCTURE and job.attempts < limit:
         job.state = JobState.PENDING
-        record(session, experiment, message, now, waits_for=f"another attempt; {message}")
+        record(session, experiment, message, waits_for=f"another attempt; {message}")
         return change_of(experiment, job)
     close_job(experiment, job, done=False)
     if kind is FailureKind.FATAL:
-        fail(session, experiment, reason, now, remedy=remedy)
+        fail(session, experiment, reason, remedy=remedy)
     else:
-        job_ended(session, experiment, job, message, now)
+        job_ended(session, experiment, job, message)
     return change_of(experiment, job)
 
 
-def _record_unfit(session: Session, experiment: Experiment, reason: str, now: float) -> None:
+def _record_unfit(session: Session, experiment: Experiment, reason: str) -> None:
     """Record why an evaluator released a job, unless another evaluates the experiment.
 
     The pause between two events limits their number when evaluators differ in their reasons.
@@ -292,13 +286,14 @@ def _record_unfit(session: Session, experiment: Experiment, reason: str, now: fl
     if experiment.state in TERMINAL or reason == experiment.waits_for:
         return
     last = session.get_one(Event, (experiment.id, experiment.last_cursor))
-    if abs(now - last.time) < UNFIT_SECONDS:  # a later event is not recent: the clock was put back
+    since = abs(transaction_time(session) - last.time)
+    if since < UNFIT_SECONDS:  # a later event is not recent: the clock was put back
         return
     leased = exists().where(
         col(Job.experiment_id) == experiment.id, col(Job.state) == JobState.LEASED
     )
     if not session.exec(select(leased)).one():
-        record(session, experiment, f"waiting: {reason}", now, waits_for=reason)
+        record(session, experiment, f"waiting: {reason}", waits_for=reason)
 
 
 def _is_answered(experiment_id: SQLColumnExpression[str] | str) -> Exists:

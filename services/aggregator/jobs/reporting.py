@@ -229,10 +229,9 @@ class Reporting:
     be rolled back, so they are flushed after the last report of their experiment.
     """
 
-    def __init__(self, session: Session, checks: ReportChecks, now: float) -> None:
+    def __init__(self, session: Session, checks: ReportChecks) -> None:
         self._session = session
         self._checks = checks
-        self._now = now
         self._progress: dict[str, PhaseProgress] = {}
         self._answer_sheets: list[Mapping[str, object]] = []
         self._events: list[Mapping[str, object]] = []
@@ -292,10 +291,10 @@ class Reporting:
         progress.scored(job, was_leased=was_leased)
         message = f"{job.title}: {outcome}"
         if experiment.has_open_jobs:
-            self._events.append(next_event(experiment, message, self._now, progress))
+            self._events.append(next_event(self._session, experiment, message, progress))
         else:
             self._insert()
-            job_ended(self._session, experiment, job, message, self._now, progress=progress)
+            job_ended(self._session, experiment, job, message, progress=progress)
         if experiment.state is not state:
             del self._progress[experiment.id]
         return change_of(experiment, job)

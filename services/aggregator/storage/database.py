@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +36,7 @@ IDLE_SECONDS = 30.0
 """Seconds without a statement after which Postgres aborts a transaction: its process was stopped
 or vanished, and others wait for its locks. The value is half a lease, so that workers keep their
 jobs. No transaction may compute that long between two statements."""
-_EVALUATIONS = "shared evaluations"
+_EVALUATIONS, _TIME = "shared evaluations", "time"
 _REMEDY, _START_REMEDY = "try again", "start the database, or correct MODNORM_DATABASE_URL"
 _DISK_FAULTS = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
@@ -103,6 +104,7 @@ class Database:
         on_fault: OnFault | None = None,
         evaluations: EvaluationCache | None = None,
     ) -> None:
+        self.clock: Callable[[], float] = time.time
         self.evaluations = evaluations
         self._engine = open_engine(parse_url(url), idle_seconds)
         self._writer = self._engine.execution_options(**{WRITES: True})
@@ -156,7 +158,7 @@ class Database:
     def write(self) -> Iterator[Session]:
         """Open a transaction that commits at the end, or rolls back on any error."""
         with self._transaction(), Session(self._writer, expire_on_commit=False) as session:
-            session.info[_EVALUATIONS] = self.evaluations
+            session.info |= {_EVALUATIONS: self.evaluations, _TIME: self.clock()}
             with session.begin():
                 yield session
             analyse_grown(self._engine, session)
@@ -183,6 +185,11 @@ class Database:
             with self._idle:
                 self._transactions -= 1
                 self._idle.notify_all()
+
+
+def transaction_time(session: Session) -> float:
+    """Return the time at which a write transaction began, for all that it stores."""
+    return cast("float", session.info[_TIME])
 
 
 def evaluation_cache(session: Session) -> EvaluationCache | None:

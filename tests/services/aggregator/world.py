@@ -152,16 +152,11 @@ class World:
     jobs: SingleCalls = field(init=False)
 
     def __post_init__(self) -> None:
-        def clock() -> float:
-            return self.now
-
+        self.database.clock = lambda: self.now
         self.jobs = SingleCalls(
-            self.database,
-            lease_seconds=LEASE_SECONDS,
-            clock=clock,
-            lease_clock=lambda _session: self.now,
+            self.database, lease_seconds=LEASE_SECONDS, lease_clock=lambda _session: self.now
         )
-        self.experiments = ExperimentStore(self.database, clock=clock)
+        self.experiments = ExperimentStore(self.database)
 
     def spec(self, **changes: object) -> ExperimentSpec:
         population = {"size": 4, "ensemble_sizes": [1, 3], **changes}
