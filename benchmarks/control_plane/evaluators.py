@@ -13,7 +13,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,11 +21,13 @@ import grpc.aio
 
 from modnorm.errors import ModnormError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.search.voting import Answer
 from modnorm.services.common.channels import CHANNEL_OPTIONS
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
+from modnorm.wire.answer_sheets import pack_answers
 from modnorm.wire.status import from_rpc_error
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ IDLE_SECONDS = 1.0
 HEARTBEAT_SECONDS = 5.0
 CHARACTERS = 40
 """Characters of a completion."""
+SHEETS = 64
+"""Different sheets of answers."""
 ENVIRONMENT = {
     "engine": "simulated",
     "python": "3.11",
@@ -78,6 +82,7 @@ class Fleet:
         self._random = random.Random(1)
         self._active: dict[str, asyncio.Future[int]] = {}
         self._reports: dict[str, messages.ReportJobRequest] = {}
+        self._sheets: dict[str, list[bytes]] = {}
         self._stub: JobServiceAsyncStub
 
     async def run(self) -> None:
@@ -159,9 +164,7 @@ class Fleet:
         if not report.descriptor.coefficients:
             active = await self._active_tensors(report.descriptor.scale_map_digest)
             report.descriptor.coefficients.extend([self._random.random()] * active)
-        reward = self._random.random()
-        for answer in report.answers:
-            answer.reward = reward
+        report.answers = self._random.choice(self._sheets[job.rows_digest])
         self._measured.report_bytes = report.ByteSize()
         return report
 
@@ -173,18 +176,17 @@ class Fleet:
                 generate_seconds=self._options.work_seconds,
                 switch_seconds=0.01,
                 score_seconds=0.01,
-                answers=map(self._answer, range(await self._rows(rows_digest))),
             )
+            rows = range(await self._rows(rows_digest))
+            self._sheets[rows_digest] = [self._sheet(rows) for _ in range(SHEETS)]
         return self._reports[rows_digest]
 
-    @staticmethod
-    def _answer(row: int) -> messages.Answer:
-        return messages.Answer(
-            row=row,
-            completion="x" * CHARACTERS,
-            vote=str(row % 3),
-            correct=row % 2 == 0,
-            tokens=CHARACTERS // 4,
+    def _sheet(self, rows: Iterable[int]) -> bytes:
+        """Return answers that all have one random reward."""
+        reward, text = self._random.random(), "x" * CHARACTERS
+        return pack_answers(
+            Answer(row, text, reward, str(row % 3), row % 2 == 0, CHARACTERS // 4, truncated=False)
+            for row in rows
         )
 
     async def _active_tensors(self, digest: str) -> int:

@@ -458,6 +458,10 @@ class ReportJobRequest(google.protobuf.message.Message):
     """
     normaliser: builtins.float
     """Factor of the amplitudes that a generator proposed; 0 without a generator."""
+    answers: builtins.bytes
+    """Answers in row order: a list of [row, completion, reward, vote or null, correct, tokens,
+    truncated] for each, as JSON that is compressed by zlib.
+    """
     @property
     def lease(self) -> Global___Lease:
         """The lease of the worker."""
@@ -469,10 +473,6 @@ class ReportJobRequest(google.protobuf.message.Message):
     @property
     def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Engine, versions and device."""
-
-    @property
-    def answers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Answer]:
-        """Answers in row order."""
 
     def __init__(
         self,
@@ -486,7 +486,7 @@ class ReportJobRequest(google.protobuf.message.Message):
         score_seconds: builtins.float = ...,
         stopped: builtins.bool = ...,
         normaliser: builtins.float = ...,
-        answers: collections.abc.Iterable[Global___Answer] | None = ...,
+        answers: builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
@@ -494,54 +494,6 @@ class ReportJobRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ReportJobRequest: typing_extensions.TypeAlias = ReportJobRequest
-
-@typing.final
-class Answer(google.protobuf.message.Message):
-    """One row's answer."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ROW_FIELD_NUMBER: builtins.int
-    COMPLETION_FIELD_NUMBER: builtins.int
-    REWARD_FIELD_NUMBER: builtins.int
-    VOTE_FIELD_NUMBER: builtins.int
-    CORRECT_FIELD_NUMBER: builtins.int
-    TOKENS_FIELD_NUMBER: builtins.int
-    TRUNCATED_FIELD_NUMBER: builtins.int
-    row: builtins.int
-    """Index of the row in its split."""
-    completion: builtins.str
-    """Raw completion text."""
-    reward: builtins.float
-    """Selection reward."""
-    vote: builtins.str
-    """Vote key; absent if there is no valid answer."""
-    correct: builtins.bool
-    """Whether the vote key is correct."""
-    tokens: builtins.int
-    """Generated tokens."""
-    truncated: builtins.bool
-    """Whether the completion cap ended the completion."""
-    def __init__(
-        self,
-        *,
-        row: builtins.int = ...,
-        completion: builtins.str = ...,
-        reward: builtins.float = ...,
-        vote: builtins.str | None = ...,
-        correct: builtins.bool = ...,
-        tokens: builtins.int = ...,
-        truncated: builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_vote", b"_vote", "vote", b"vote"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_vote", b"_vote", "completion", b"completion", "correct", b"correct", "reward", b"reward", "row", b"row", "tokens", b"tokens", "truncated", b"truncated", "vote", b"vote"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__vote: typing_extensions.TypeAlias = typing.Literal["vote"]
-    _WhichOneofArgType__vote: typing_extensions.TypeAlias = typing.Literal["_vote", b"_vote"]
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__vote) -> _WhichOneofReturnType__vote | None: ...
-
-Global___Answer: typing_extensions.TypeAlias = Answer
 
 @typing.final
 class ReportJobResponse(google.protobuf.message.Message):

@@ -13,10 +13,9 @@ from pydantic import BaseModel
 
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.voting import Answer
 from modnorm.spec import CalibrationSpec, ExperimentSpec, MethodSpec, parse_section, parse_spec
 from modnorm.tasks.protocol import Message
-from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
+from modnorm.v1 import common_pb2, experiment_pb2
 
 T = TypeVar("T")
 MessageT = TypeVar("MessageT", bound=ProtoMessage)
@@ -141,14 +140,6 @@ def to_message(kind: type[MessageT], value: object, **renamed: object) -> Messag
     """Return a message with the fields that a dataclass shares with it; see `from_message`."""
     names = _shared_fields(type(value), kind).names
     return kind(**{**{name: getattr(value, name) for name in names}, **renamed})
-
-
-def answer_to_proto(answer: Answer) -> evaluation_pb2.Answer:
-    return to_message(evaluation_pb2.Answer, answer)
-
-
-def answer_from_proto(message: evaluation_pb2.Answer) -> Answer:
-    return from_message(Answer, message)
 
 
 def descriptor_to_proto(descriptor: Descriptor) -> common_pb2.Descriptor:

@@ -28,7 +28,8 @@ from modnorm.services.evaluator.model_cache import LoadedModel, Loading, ModelCa
 from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.services.evaluator.task_cache import TaskCache, UnfitError
 from modnorm.v1 import evaluation_pb2 as messages
-from modnorm.wire.conversions import answer_to_proto, descriptor_from_proto, descriptor_to_proto
+from modnorm.wire.answer_sheets import pack_answers
+from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
 
 POLL_SECONDS = 0.2
 """Seconds between two checks, during scoring, whether the job must stop."""
@@ -166,7 +167,7 @@ class JobScorer:
                 score_seconds=result.score_seconds,
                 stopped=result.stopped is not None,
                 normaliser=normaliser,
-                answers=map(answer_to_proto, result.answers),
+                answers=pack_answers(result.answers),
             )
         )
 

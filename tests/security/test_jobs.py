@@ -1,6 +1,8 @@
 """Permission to lease and report jobs, and repeated reports."""
 
+import dataclasses
 import uuid
+import zlib
 from itertools import count
 
 import grpc
@@ -8,6 +10,7 @@ import pytest
 
 from modnorm.v1 import evaluation_pb2
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.wire.answer_sheets import MAX_BYTES, pack_answers, pack_text, unpack_answers
 from verification.fuzz.stored import await_jobs
 from verification.labs.bundled_tasks import bundled_task
 from verification.labs.secured_lab import claimed, leased, report_of, reported
@@ -119,6 +122,11 @@ def test_a_foreign_lease_is_refused_separately(worker, channel, jobs, stored):
     assert all(any(lease.job_id in row for lease in mine) for row in of_jobs)
 
 
+def spoil_sheet(report, **changes):
+    first, *others = unpack_answers(report.answers)
+    report.answers = pack_answers([dataclasses.replace(first, **changes), *others])
+
+
 def test_a_report_of_another_descriptor_is_refused(worker, jobs, stored, refused):
     report = report_of(worker, leased(worker, jobs[1]))
     before = stored()
@@ -126,10 +134,13 @@ def test_a_report_of_another_descriptor_is_refused(worker, jobs, stored, refused
         lambda report: report.descriptor.ClearField("seed"),
         lambda report: setattr(report.descriptor, "radius", 99.0),
         lambda report: setattr(report, "score_seconds", float("nan")),
-        lambda report: setattr(report.answers[0], "reward", float("inf")),
-        lambda report: setattr(report.answers[0], "row", 1),
-        lambda report: setattr(report.answers[0], "tokens", -1),
-        lambda report: report.answers.add(row=3),
+        lambda report: spoil_sheet(report, reward=1e31),
+        lambda report: spoil_sheet(report, row=1),
+        lambda report: spoil_sheet(report, tokens=-1),
+        lambda report: spoil_sheet(report, tokens="2"),
+        lambda report: setattr(report, "answers", pack_text("[[0, 1e999]]")),
+        lambda report: setattr(report, "answers", report.answers[:-1]),
+        lambda report: setattr(report, "answers", zlib.compress(bytes(MAX_BYTES + 1))),
         lambda report: setattr(report, "worker", "w" * 201),
         lambda report: report.environment.update({"gpu": "g" * 2**14}),
         lambda report: report.ClearField("answers"),

@@ -19,12 +19,14 @@ import redis
 
 from modnorm.errors import ModnormError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.storage.codec import unpack_coefficients
 from modnorm.services.common.channels import CHANNEL_OPTIONS
 from modnorm.services.common.queue import QUEUE, announce_work, make_celery
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.common_pb2 import Descriptor
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.wire.answer_sheets import pack_answers
 from modnorm.wire.channel import open_channel
 from modnorm.wire.connection import Credentials
 from modnorm.wire.status import from_rpc_error
@@ -349,10 +351,10 @@ def _forged(
         lease=lease,
         descriptor=descriptor,
         worker=worker,
-        answers=[
-            messages.Answer(row=row, completion="forged", reward=1e6, vote="forged", tokens=1)
+        answers=pack_answers(
+            Answer(row, "forged", 1e6, "forged", correct=False, tokens=1, truncated=False)
             for row in range(rows)
-        ],
+        ),
     )
 
 

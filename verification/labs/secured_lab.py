@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -16,6 +17,7 @@ from pydantic import SecretStr
 from typing_extensions import override
 
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.server import Aggregator
 from modnorm.services.calibrator.server import build as build_calibrator
 from modnorm.services.common.logging import logging_to
@@ -31,6 +33,7 @@ from modnorm.services.sampler.server import build as build_sampler
 from modnorm.services.sandbox.server import SandboxServer
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.wire.answer_sheets import pack_answers
 from modnorm.wire.connection import Credentials
 from modnorm.wire.tokens import DEFAULT_TENANT, Role, add_token, make_token
 from verification.labs.waiting import HANG_SECONDS
@@ -206,15 +209,10 @@ def report_of(
     )
     if not report.descriptor.coefficients:
         report.descriptor.coefficients.extend([0.5] * active)
-    for row in range(rows):
-        report.answers.add(
-            row=row,
-            completion="an answer",
-            reward=reward,
-            tokens=2,
-            vote="1" if right else None,
-            correct=right,
-        )
+    answer = partial(Answer, completion="an answer", reward=reward, tokens=2, truncated=False)
+    report.answers = pack_answers(
+        answer(row=row, vote="1" if right else None, correct=right) for row in range(rows)
+    )
     return report
 
 

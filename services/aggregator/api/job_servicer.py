@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import Generic, TypeVar
 
 from typing_extensions import override
@@ -39,8 +38,8 @@ from modnorm.v1.evaluation_pb2 import (
     ReportJobRequest,
     ReportJobResponse,
 )
+from modnorm.wire.answer_sheets import read_answers
 from modnorm.wire.conversions import (
-    answer_from_proto,
     descriptor_from_proto,
     descriptor_to_proto,
     from_message,
@@ -324,7 +323,7 @@ def _check_length(text: str, field: str) -> None:
 
 
 def _read_report(request: ReportJobRequest) -> Report:
-    """Return a report with its answers in row order."""
+    """Return a report with its answers."""
     _check_length(request.worker, "worker")
     size = sum(len(name) + len(value) for name, value in request.environment.items())
     if size > MAX_ENVIRONMENT:
@@ -339,7 +338,8 @@ def _read_report(request: ReportJobRequest) -> Report:
         job_id=request.lease.job_id,
         token=request.lease.token,
         descriptor=descriptor_from_proto(request.descriptor),
-        answers=sorted(map(answer_from_proto, request.answers), key=attrgetter("row")),
+        answers=read_answers(request.answers),
+        sheet=request.answers,
         environment=dict(request.environment),
     )
 

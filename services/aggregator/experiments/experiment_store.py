@@ -31,7 +31,6 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     record,
 )
 from modnorm.services.aggregator.experiments.phases import start_answering, start_selecting
-from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.database import Database, transaction_time
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import (
@@ -57,6 +56,7 @@ from modnorm.services.aggregator.storage.tables import (
     Vote,
 )
 from modnorm.v1 import experiment_pb2
+from modnorm.wire.answer_sheets import unpack_answers
 from modnorm.wire.tokens import DEFAULT_TENANT
 
 _EXPERIMENT_NAMESPACE = uuid.UUID("2c0c1f5e-2f0e-5a8b-8f57-6f1b5f3d9a10")

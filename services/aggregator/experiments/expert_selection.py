@@ -11,7 +11,6 @@ from modnorm.analysis.answers import BASE_INDEX
 from modnorm.search.ranking import Selection, select_experts
 from modnorm.search.stopping import Threshold, Thresholds
 from modnorm.search.voting import Ballot, SettledVotes
-from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
     Experiment,
@@ -20,6 +19,7 @@ from modnorm.services.aggregator.storage.tables import (
     Split,
 )
 from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.wire.answer_sheets import unpack_answers
 
 _SHEETS = 64
 """Answer sheets read from Postgres at once. Postgres aborts a transaction whose process computes

@@ -30,7 +30,6 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest
 from modnorm.search.ranking import mean_reward
 from modnorm.services.aggregator.experiments.lifecycle import Batch, add_candidates
-from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
     Candidate,
@@ -43,6 +42,7 @@ from modnorm.services.aggregator.storage.tables import (
     state_index,
 )
 from modnorm.spec import ExperimentSpec, IterativeSpec
+from modnorm.wire.answer_sheets import unpack_answers
 
 _STATE_COUNTS = (
     (Split.DEVELOPMENT, "answers", "answers_done"),

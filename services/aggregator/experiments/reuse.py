@@ -25,7 +25,6 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.stopping import Thresholds
 from modnorm.search.voting import Ballot, SettledVotes
 from modnorm.services.aggregator.experiments.expert_selection import selection_of
-from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.database import evaluation_cache
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.evaluation_cache import RESULT, Evaluation
@@ -41,6 +40,7 @@ from modnorm.services.aggregator.storage.tables import (
 )
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.task_errors import render_prompts
+from modnorm.wire.answer_sheets import unpack_answers
 
 _KEYS_AT_A_TIME = 500
 _SHEETS_AT_A_TIME = 64

@@ -27,7 +27,6 @@ from modnorm.services.aggregator.experiments.experiment_store import (
 )
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.messages import PROVENANCE, event_message
-from modnorm.services.aggregator.storage.codec import unpack_answers
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
@@ -41,6 +40,7 @@ from modnorm.services.common.status_servicer import timestamp
 from modnorm.tasks import Task, get_stored_task
 from modnorm.tasks.row_loading import ReadableRow, readable_rows
 from modnorm.tasks.task_errors import count_shared_prompts
+from modnorm.wire.answer_sheets import unpack_answers
 from modnorm.wire.run_messages import phase_of
 
 _ALL = 2**31 - 1

@@ -19,12 +19,7 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
 from modnorm.services.aggregator.jobs.leases import Claim, extend_leases, lease_jobs, stale
-from modnorm.services.aggregator.jobs.reporting import (
-    Report,
-    ReportChecks,
-    Reporting,
-    packed_answers,
-)
+from modnorm.services.aggregator.jobs.reporting import Report, ReportChecks, Reporting
 from modnorm.services.aggregator.storage.database import Database, transaction_time
 from modnorm.services.aggregator.storage.dialects import database_time
 from modnorm.services.aggregator.storage.lookups import lock_experiment, lock_job
@@ -91,9 +86,8 @@ class JobStore:
         fails, each report is stored alone, so that only the faulty one fails.
         """
         try:
-            packed = [(report, packed_answers(report)) for report in reports]
             with self._database.write() as session:
-                answers = Reporting(session, self._checks).store(packed)
+                answers = Reporting(session, self._checks).store(reports)
         except UnavailableError as error:
             return [error] * len(reports)
         except Exception as error:  # noqa: BLE001 - every error is the answer to one report

@@ -22,7 +22,7 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 )
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.jobs.leases import Claim, stale
-from modnorm.services.aggregator.storage.codec import pack_answers, pack_coefficients, unpack_rows
+from modnorm.services.aggregator.storage.codec import pack_coefficients, unpack_rows
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import (
     is_candidate_of_job,
@@ -59,6 +59,8 @@ class Report:
     descriptor: Descriptor
     """The candidate with resolved coefficients."""
     answers: Sequence[Answer]
+    sheet: bytes
+    """The answers, packed as in the table of answers."""
     environment: Mapping[str, str]
     switch_seconds: float
     generate_seconds: float
@@ -211,17 +213,6 @@ def _check_descriptor(candidate: Candidate, reported: Descriptor, active: int) -
     return packed
 
 
-def packed_answers(report: Report) -> bytes:
-    """Pack the answers of a report, before its job is locked.
-
-    The result is empty if a reward is not finite; the checks then refuse the report.
-    """
-    try:
-        return pack_answers(report.answers)
-    except ValueError:
-        return b""
-
-
 class Reporting:
     """The reports of one transaction.
 
@@ -236,24 +227,24 @@ class Reporting:
         self._answer_sheets: list[Mapping[str, object]] = []
         self._events: list[Mapping[str, object]] = []
 
-    def store(self, reports: Sequence[tuple[Report, bytes]]) -> list[Change | Exception]:
-        """Store results with their packed answers; return the change or refusal of each report."""
-        held = _lock(self._session, {report.job_id for report, _ in reports})
+    def store(self, reports: Sequence[Report]) -> list[Change | Exception]:
+        """Store results; return the change or refusal of each report."""
+        held = _lock(self._session, {report.job_id for report in reports})
         for one in held.values():
             self._progress_of(one.experiment)  # a later read would flush after each report
 
         def experiment_of(place: int) -> str:
-            one = held.get(reports[place][0].job_id)
+            one = held.get(reports[place].job_id)
             return one.experiment.id if one else ""
 
         answers: dict[int, Change | Exception] = {}
         for place in sorted(range(len(reports)), key=experiment_of):
-            report, sheet = reports[place]
-            answers[place] = self._answer(held.get(report.job_id), report, sheet)
+            report = reports[place]
+            answers[place] = self._answer(held.get(report.job_id), report)
         self._insert()
         return [answers[place] for place in range(len(reports))]
 
-    def _answer(self, held: Claim | None, report: Report, sheet: bytes) -> Change | Exception:
+    def _answer(self, held: Claim | None, report: Report) -> Change | Exception:
         try:
             if held is None:
                 raise unknown_job(report.job_id)
@@ -264,7 +255,7 @@ class Reporting:
         # From here on an error rolls back the whole transaction.
         if outcome is None:
             return Change(held.experiment.id)
-        return self._keep(held, report, sheet, outcome)
+        return self._keep(held, report, outcome)
 
     def _check(self, held: Claim, report: Report) -> CheckedReport | None:
         """Check a report; return its outcome, or None if the job's result is stored already."""
@@ -277,7 +268,7 @@ class Reporting:
             raise stale(job)
         return self._checks.evaluate(self._session, held, report)
 
-    def _keep(self, held: Claim, report: Report, sheet: bytes, outcome: CheckedReport) -> Change:
+    def _keep(self, held: Claim, report: Report, outcome: CheckedReport) -> Change:
         job, experiment = held.job, held.experiment
         state, was_leased = experiment.state, job.state is JobState.LEASED
         progress = self._progress_of(experiment)
@@ -285,7 +276,7 @@ class Reporting:
         _set_result(job, report, outcome)
         held.candidate.coefficients = outcome.coefficients
         held.candidate.normaliser = report.normaliser or None
-        self._answer_sheets.append({"job_id": job.id, "content": sheet})
+        self._answer_sheets.append({"job_id": job.id, "content": report.sheet})
         experiment.candidates_stopped += outcome.stopped is not None
         close_job(experiment, job, done=True)
         progress.scored(job, was_leased=was_leased)

@@ -1,43 +1,11 @@
-"""Blobs of the tables: compressed text, packed float32 coefficients, answer sheets."""
+"""Blobs of the tables: row numbers and packed float32 coefficients."""
 
 import json
 import sys
-import zlib
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
-from operator import attrgetter
+from collections.abc import Sequence
 
-from modnorm.search.voting import Answer
-
-_FIELDS = attrgetter(*(field.name for field in fields(Answer)))
-_SMALL_BYTES = 2**14
-_write = json.JSONEncoder(allow_nan=False).encode
-
-
-def pack_text(text: str) -> bytes:
-    """Compress a text."""
-    content = text.encode()
-    if len(content) > _SMALL_BYTES:
-        return zlib.compress(content)
-    # The default window of 256 KiB takes longer to clear than a report to compress.
-    small = zlib.compressobj(wbits=12, memLevel=5)
-    return small.compress(content) + small.flush()
-
-
-def unpack_text(blob: bytes) -> str:
-    """Return the text that `pack_text` compressed."""
-    return zlib.decompress(blob).decode()
-
-
-def pack_answers(answers: Iterable[Answer]) -> bytes:
-    """Compress answers; floats keep every bit."""
-    return pack_text(_write([_FIELDS(answer) for answer in answers]))
-
-
-def unpack_answers(blob: bytes) -> tuple[Answer, ...]:
-    """Return the answers that `pack_answers` compressed."""
-    return tuple(Answer(*fields) for fields in json.loads(unpack_text(blob)))
+from modnorm.wire.answer_sheets import pack_text, unpack_text
 
 
 def pack_rows(rows: Sequence[int]) -> bytes:

@@ -10,7 +10,6 @@ from sqlalchemy import ColumnElement
 from sqlmodel import Session, col
 
 from modnorm.errors import NotFoundError
-from modnorm.services.aggregator.storage.codec import pack_text, unpack_text
 from modnorm.services.aggregator.storage.dialects import insert_if_absent
 from modnorm.services.aggregator.storage.tables import (
     Artifact,
@@ -20,6 +19,7 @@ from modnorm.services.aggregator.storage.tables import (
     Job,
 )
 from modnorm.tasks import Row
+from modnorm.wire.answer_sheets import pack_text, unpack_text
 
 
 @dataclass(frozen=True, slots=True)

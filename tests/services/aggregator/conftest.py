@@ -15,7 +15,7 @@ from modnorm.analysis.run_data import CandidateRow
 from modnorm.errors import ModnormError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.ranking import select_experts
-from modnorm.search.voting import plurality
+from modnorm.search.voting import Answer, plurality
 from modnorm.services.aggregator.experiments.run_writing import candidate_row
 from modnorm.services.aggregator.server import Aggregator
 from modnorm.services.aggregator.storage.tables import Split
@@ -34,6 +34,7 @@ from modnorm.v1 import (
     experiment_pb2_grpc,
     sampling_pb2_grpc,
 )
+from modnorm.wire.answer_sheets import pack_answers
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import from_rpc_error
 from tests.services.aggregator.world import world  # noqa: F401 - a fixture of all tests here
@@ -257,7 +258,7 @@ class SyntheticWorker:
             descriptor=await self.resolved(job),
             worker=self.name,
             environment={"engine": "made up", "rows": job.rows_digest},
-            answers=answers_of(job.descriptor, rows),
+            answers=pack_answers(answers_of(job.descriptor, rows)),
         )
 
     async def rows(self, digest):
@@ -288,13 +289,14 @@ def answer_of(descriptor, index, row):
     wrong = "no idea" if draw > 230 else f"#### {draw % 3}"
     completion = f"#### {row['answer']}" if draw < 120 and "answer" in row else wrong
     judgement = (TASK if "answer" in row else UnmarkedTask(TASK)).judge(row, completion)
-    return evaluation_pb2.Answer(
+    return Answer(
         row=index,
         completion=completion,
         reward=judgement.reward,
         vote=judgement.vote,
         correct=judgement.correct,
         tokens=3,
+        truncated=False,
     )
 
 

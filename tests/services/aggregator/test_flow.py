@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 from google.protobuf import json_format
@@ -14,6 +15,7 @@ from modnorm.tasks import get_task
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.row_files import OpenedSource
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
+from modnorm.wire.answer_sheets import pack_answers, unpack_answers
 from verification.labs.waiting import HANG_SECONDS
 
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
@@ -219,14 +221,14 @@ async def test_an_excluded_candidate_is_stopped(start_lab, spec):
         worker = lab.worker()
         for _ in range(2):  # the base and the first candidate
             report = await worker.report_of(await worker.claim_next())
-            for answer in report.answers:
-                answer.reward = 1.0
+            answers = unpack_answers(report.answers)
+            report.answers = pack_answers([replace(one, reward=1.0) for one in answers])
             await lab.jobs.ReportJob(report, timeout=HANG_SECONDS)
         job = await worker.claim_next()
         assert job.threshold == (await lab.heartbeat(job.lease)).threshold == threshold
         report = await worker.report_of(job)
         report.stopped = True
-        report.ClearField("answers")
+        report.answers = pack_answers([])
         await lab.jobs.ReportJob(report, timeout=HANG_SECONDS)
         found = (await lab.candidates(created.id))[job.candidate + 1]
         assert (found.state, found.stopped) == ("stopped", Interval(0.0, 1.0))

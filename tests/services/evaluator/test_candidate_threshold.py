@@ -12,6 +12,7 @@ from modnorm.services.evaluator.lease import CandidateLease, Heartbeats
 from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.answer_sheets import unpack_answers
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
 from tests.services.evaluator.run_job import run_job
 
@@ -27,7 +28,7 @@ def test_a_candidate_below_the_threshold_is_reported_as_stopped(
     run_job(runner, "a")
     report = aggregator.reports["a"]
     assert report.stopped
-    assert report.answers == []
+    assert unpack_answers(report.answers) == ()
     assert descriptor_from_proto(report.descriptor).coefficients
     assert "torch" in report.environment
     assert not aggregator.failures
@@ -38,7 +39,7 @@ def test_heartbeats_raise_the_threshold(runner: JobRunner, aggregator, add_job: 
     aggregator.threshold = PERFECT
     run_job(runner, "a")
     assert aggregator.reports["a"].stopped
-    assert len(aggregator.reports["a"].answers) < 5
+    assert len(unpack_answers(aggregator.reports["a"].answers)) < 5
 
 
 @pytest.mark.parametrize(
@@ -52,14 +53,14 @@ def test_the_base_and_experts_have_no_threshold(
     run_job(runner, "a")
     report = aggregator.reports["a"]
     assert not report.stopped
-    assert [answer.row for answer in report.answers] == [0, 1, 2, 3, 4]
+    assert [answer.row for answer in unpack_answers(report.answers)] == [0, 1, 2, 3, 4]
 
 
 def test_settled_rows_are_skipped(runner: JobRunner, aggregator, add_job: AddJob) -> None:
     job = add_job(candidate=3, split=messages.SPLIT_HELDOUT)
     job.skipped_rows.extend([0, 2, 4])
     run_job(runner, "a")
-    assert [answer.row for answer in aggregator.reports["a"].answers] == [1, 3]
+    assert [answer.row for answer in unpack_answers(aggregator.reports["a"].answers)] == [1, 3]
 
 
 def test_an_expert_without_open_rows_is_reported_without_a_model(
@@ -73,7 +74,7 @@ def test_an_expert_without_open_rows_is_reported_without_a_model(
     run_job(runner, "a")
     report = aggregator.reports["a"]
     assert descriptor_from_proto(report.descriptor) == resolved
-    assert report.answers == []
+    assert unpack_answers(report.answers) == ()
     assert not report.environment
     assert not aggregator.failures
 

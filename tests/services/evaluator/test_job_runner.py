@@ -19,6 +19,7 @@ from modnorm.tasks import get_task
 from modnorm.tasks.columns import encode_rows
 from modnorm.tasks.row_loading import load_data
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.answer_sheets import unpack_answers
 from modnorm.wire.conversions import descriptor_from_proto
 from tests.services.evaluator.run_job import run_job
 
@@ -64,19 +65,7 @@ def test_a_job_is_reported_as_the_library_scores_it(
         report.environment
     )
     assert report.environment["modnorm"] == version("modnorm")
-    assert [
-        (answer.row, answer.completion, answer.reward, answer.correct, answer.tokens)
-        for answer in report.answers
-    ] == [
-        (answer.row, answer.completion, answer.reward, answer.correct, answer.tokens)
-        for answer in expected.answers
-    ]
-    assert [answer.vote if answer.HasField("vote") else None for answer in report.answers] == [
-        answer.vote for answer in expected.answers
-    ]
-    assert [answer.truncated for answer in report.answers] == [
-        answer.truncated for answer in expected.answers
-    ]
+    assert unpack_answers(report.answers) == expected.answers
     assert not aggregator.failures
 
 
@@ -149,7 +138,7 @@ def test_a_declared_task_comes_with_its_job(
     add_job("a", max_tokens=4, rows_digest=digest, **changes)
     run_job(runner, "a")
     assert not aggregator.failures
-    assert [answer.row for answer in aggregator.reports["a"].answers] == [0]
+    assert [answer.row for answer in unpack_answers(aggregator.reports["a"].answers)] == [0]
 
 
 def test_rows_with_a_wrong_digest_are_refused(

@@ -18,6 +18,7 @@ from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.metrics import EvaluatorMetrics, GpuCollector
 from modnorm.services.evaluator.worker import Worker
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.answer_sheets import unpack_answers
 from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import HANG_SECONDS
 
@@ -62,7 +63,7 @@ def test_a_result_is_counted_and_timed(
     run_job(runner, "a")
     run_job(runner, "nothing")
     assert outcomes(registry) == {"reported": 1}
-    tokens = sum(answer.tokens for answer in aggregator.reports["a"].answers)
+    tokens = sum(answer.tokens for answer in unpack_answers(aggregator.reports["a"].answers))
     assert registry.get_sample_value("modnorm_evaluator_tokens_total") == tokens
     assert registry.get_sample_value("modnorm_evaluator_model_loads_total") == 1
     assert registry.get_sample_value("modnorm_evaluator_busy") == 0

@@ -14,6 +14,7 @@ from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.task_cache import SandboxAccess
 from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.answer_sheets import unpack_answers
 from tests.services.evaluator.run_job import run_job
 
 ROW = {"text": "Write f.", "test_list": ["assert f(1) == 2"], "test_setup_code": ""}
@@ -59,7 +60,7 @@ def test_the_report_contains_the_isolation_of_programs(
     run_job(runner, "a")
     report = aggregator.reports["a"]
     assert report.environment["sandbox"] == sandbox.measure().summary
-    assert [answer.row for answer in report.answers] == [0]
+    assert [answer.row for answer in unpack_answers(report.answers)] == [0]
 
 
 def test_the_isolation_is_not_measured_for_each_job(sandbox: Sandbox) -> None:

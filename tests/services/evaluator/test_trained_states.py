@@ -16,6 +16,7 @@ from modnorm.perturbation.lineage import Lineage, all_float32
 from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.answer_sheets import unpack_answers
 from tests.services.evaluator.run_job import run_job
 
 AddJob = Callable[..., messages.Job]
@@ -27,7 +28,8 @@ def lineage_of(checkpoint: Checkpoint) -> Lineage:
 
 
 def texts(report: object) -> list[str]:
-    return [answer.completion for answer in report.answers]  # type: ignore[attr-defined]  # a test's
+    sheet = report.answers  # type: ignore[attr-defined]  # a test's
+    return [answer.completion for answer in unpack_answers(sheet)]
 
 
 def test_a_job_is_answered_at_its_trained_state_and_the_next_at_the_base(

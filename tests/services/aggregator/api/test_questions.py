@@ -41,13 +41,7 @@ async def expected(lab, run):
         answers = answers_of(descriptors[expert], ROWS)
         found += votes.add(
             {
-                row: ExpertAnswer(
-                    expert,
-                    each.vote if each.HasField("vote") else None,
-                    each.completion,
-                    each.tokens,
-                    each.truncated,
-                )
+                row: ExpertAnswer(expert, each.vote, each.completion, each.tokens, each.truncated)
                 for row, each in enumerate(answers)
             }
         )
