@@ -125,10 +125,9 @@ def admitted(world, monkeypatch, **changes):
 
     def changed(spec):
         found = admission(spec)
-        for name, value in changes.items():
-            setattr(found.experiment, name, value)
         rows = [(ArtifactKind.ROWS, text) for text in texts]
-        return dataclasses.replace(found, texts=[*found.texts, *rows])
+        inputs = {**found.inputs, **changes}
+        return dataclasses.replace(found, inputs=inputs, texts=[*found.texts, *rows])
 
     monkeypatch.setattr(world, "admission", changed)
 
