@@ -41,6 +41,7 @@ from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, dtype_name
 from modnorm.errors import InvalidInputError
+from modnorm.files import json_digest
 from modnorm.geometry.scales import linear_gain
 from modnorm.spec import CalibrationSpec
 
@@ -253,3 +254,19 @@ def aggregate(estimates: Sequence[float], quantile: float) -> dict[str, object]:
             "max": values.max().item(),
         },
     }
+
+
+def calibration_key(
+    checkpoint: Checkpoint, prompts: Sequence[Sequence[int]], settings: CalibrationSpec, task: str
+) -> str:
+    """Return the SHA-256 of all inputs of the profile that is calibrated on this machine."""
+    return json_digest(
+        {
+            "version": VERSION,
+            "precision": calibration_precision(checkpoint, best_device()),
+            "model": checkpoint.digest,
+            "settings": settings.model_dump(mode="json"),
+            "prompts": prompts,
+            "task": task,
+        }
+    )

@@ -3,19 +3,13 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from modnorm.calibration.calibrate import (
-    VERSION,
-    calibrate,
-    calibration_precision,
-    calibration_prompts,
-)
+from modnorm.calibration.calibrate import calibrate, calibration_key, calibration_prompts
 from modnorm.calibration.profile import Profile
-from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
-from modnorm.files import is_digest, json_digest, write_file
+from modnorm.files import is_digest, write_file
 from modnorm.perturbation.methods import build_scale_map, check_rank, needs_profile
 from modnorm.radius.artifact import MatchingSettings
 from modnorm.radius.functional_matching import MatchingPlan
@@ -131,15 +125,8 @@ def _calibrated(
 ) -> Profile:
     settings = spec.calibration
     used = calibration_prompts(prompts, settings)
-    inputs = {
-        "version": VERSION,
-        "model": checkpoint.digest,
-        "precision": calibration_precision(checkpoint, best_device()),
-        "settings": settings.model_dump(mode="json"),
-        "prompts": used,
-        "task": spec.task.name,
-    }
-    path = folder / f"profile-{json_digest(inputs)[:16]}.json"
+    key = calibration_key(checkpoint, used, settings, spec.task.name)
+    path = folder / f"profile-{key[:16]}.json"
     if path.is_file():
         return Profile.load(path)
     found = calibrate(checkpoint, used, settings, task=spec.task.name, on_progress=on_progress)

@@ -12,18 +12,11 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from modnorm.calibration.calibrate import (
-    VERSION,
-    calibrate,
-    calibration_precision,
-    calibration_prompts,
-)
+from modnorm.calibration.calibrate import calibrate, calibration_key, calibration_prompts
 from modnorm.calibration.profile import FINGERPRINT_DIGITS, Profile
-from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import CancelledError, InvalidInputError, NotFoundError
-from modnorm.files import json_digest
 from modnorm.services.common.artifact_store import ArtifactStore
 from modnorm.services.common.background import SlowThreads
 from modnorm.services.common.model_resolution import resolve_model
@@ -55,16 +48,7 @@ class CalibrationWork:
     @cached_property
     def key(self) -> str:
         """SHA-256 of all inputs of the profile."""
-        return json_digest(
-            {
-                "version": VERSION,
-                "precision": calibration_precision(self.checkpoint, best_device()),
-                "model": self.checkpoint.digest,
-                "settings": self.settings.model_dump(mode="json"),
-                "prompts": self.prompts,
-                "task": self.task,
-            }
-        )
+        return calibration_key(self.checkpoint, self.prompts, self.settings, self.task)
 
 
 def make_calibration(

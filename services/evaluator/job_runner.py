@@ -12,6 +12,7 @@ from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.services.common.logging import naming
 from modnorm.services.evaluator.aggregator_client import AggregatorClient, failure_kind
+from modnorm.services.evaluator.job_inputs import UnfitError
 from modnorm.services.evaluator.job_scoring import JobScorer, Work, split_name
 from modnorm.services.evaluator.lease import (
     MIN_SILENCE_SECONDS,
@@ -21,7 +22,6 @@ from modnorm.services.evaluator.lease import (
 )
 from modnorm.services.evaluator.metrics import JobOutcome
 from modnorm.services.evaluator.shutdown import Shutdown
-from modnorm.services.evaluator.task_cache import UnfitError
 from modnorm.v1 import evaluation_pb2 as messages
 
 LONGEST_PAUSE = 60.0

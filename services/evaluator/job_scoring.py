@@ -21,12 +21,11 @@ from modnorm.sandbox import Runner
 from modnorm.search.scoring import CandidateResult, PromptedRows, answer_candidate
 from modnorm.services.common.software import SOFTWARE
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
-from modnorm.services.evaluator.artifact_cache import ArtifactCache
+from modnorm.services.evaluator.job_inputs import ArtifactCache, TaskCache, UnfitError
 from modnorm.services.evaluator.lease import CandidateLease
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.evaluator.model_cache import LoadedModel, Loading, ModelCache
 from modnorm.services.evaluator.shutdown import Watchdog
-from modnorm.services.evaluator.task_cache import TaskCache, UnfitError
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import pack_answers
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto

@@ -24,7 +24,7 @@ from modnorm.engines.settings import STAGE
 from modnorm.errors import CandidateError, IncompatibleError, ModnormError
 from modnorm.locks import locked
 from modnorm.services.common.bounded_dict import BoundedDict
-from modnorm.services.evaluator.artifact_cache import KEPT, ArtifactCache
+from modnorm.services.evaluator.job_inputs import KEPT, ArtifactCache
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import evaluation_pb2 as messages

@@ -18,8 +18,8 @@ from modnorm.services.common.server import GrpcService
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.model_cache import LoadEngine
+from modnorm.services.evaluator.supervisor import MAKES_ROOM
 from modnorm.services.evaluator.worker import Worker
-from modnorm.services.evaluator.worker_process import MAKES_ROOM
 
 ABANDON_SECONDS = 10.0
 """Deadline for reporting to the aggregator that the engine hangs."""

@@ -9,8 +9,8 @@ from modnorm.client.client import Client
 from modnorm.client.experiments import ExperimentState
 from modnorm.errors import NotFoundError, UnauthenticatedError, UnavailableError
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
+from modnorm.services.evaluator.job_inputs import TaskCache, UnfitError
 from modnorm.services.evaluator.shutdown import Shutdown
-from modnorm.services.evaluator.task_cache import TaskCache, UnfitError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.wire.connection import Credentials
 from modnorm.wire.remote_sandbox import RemoteSandbox

@@ -20,7 +20,7 @@ import redis
 from modnorm.errors import ModnormError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.voting import Answer
-from modnorm.services.aggregator.storage.codec import unpack_coefficients
+from modnorm.services.aggregator.storage.tables import unpack_coefficients
 from modnorm.services.common.channels import CHANNEL_OPTIONS
 from modnorm.services.common.queue import QUEUE, announce_work, make_celery
 from modnorm.v1 import evaluation_pb2 as messages

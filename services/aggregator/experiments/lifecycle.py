@@ -16,7 +16,6 @@ from sqlmodel import Session, col, func, select
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.services.aggregator.experiments.reuse import NewJob, content_keys, reuse_evaluations
-from modnorm.services.aggregator.storage.codec import pack_coefficients
 from modnorm.services.aggregator.storage.database import transaction_time
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.tables import (
@@ -30,6 +29,7 @@ from modnorm.services.aggregator.storage.tables import (
     Job,
     JobState,
     Split,
+    pack_coefficients,
 )
 from modnorm.v1 import experiment_pb2
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import grpc
 import grpc.aio
@@ -37,7 +38,7 @@ class Sampler:
 
     def __init__(self, channel: grpc.aio.Channel, credentials: Credentials | None = None) -> None:
         self._stub = SamplingServiceStub(channel)
-        self._credentials = credentials or Credentials()
+        self._call = partial(_call, "sampler", credentials or Credentials())
 
     async def inspect(
         self, spec: ExperimentSpec, prompts: Prompts, max_tokens: int
@@ -55,10 +56,8 @@ class Sampler:
                 field="task",
                 remedy="set a limit on task.selection and task.heldout, or remove long rows",
             )
-        with _errors("sampler"):
-            return await self._stub.InspectModel(
-                request, timeout=MODEL_SECONDS, metadata=_metadata(self._credentials)
-            )
+        with self._call() as metadata:
+            return await self._stub.InspectModel(request, timeout=MODEL_SECONDS, metadata=metadata)
 
     async def scale_map(
         self,
@@ -74,9 +73,9 @@ class Sampler:
             method=section_to_proto(method, common_pb2.MethodSpec),
             profile_json=profile_json,
         )
-        with _errors("sampler"):
+        with self._call() as metadata:
             response = await self._stub.BuildScaleMap(
-                request, timeout=MODEL_SECONDS, metadata=_metadata(self._credentials)
+                request, timeout=MODEL_SECONDS, metadata=metadata
             )
         scale_map = ScaleMap.from_json(response.json)
         if scale_map.digest != response.digest:
@@ -97,9 +96,9 @@ class Sampler:
             scale_map_digest=scale_map_digest,
         )
         descriptors: list[Descriptor] = []
-        with _errors("sampler"):
+        with self._call() as metadata:
             stream = self._stub.SampleDescriptors(
-                request, timeout=MODEL_SECONDS, metadata=_metadata(self._credentials)
+                request, timeout=MODEL_SECONDS, metadata=metadata
             )
             async for response in stream:
                 if response.offset != len(descriptors):
@@ -117,14 +116,14 @@ class Calibrator:
 
     def __init__(self, channel: grpc.aio.Channel, credentials: Credentials | None = None) -> None:
         self._stub = CalibrationServiceStub(channel)
-        self._credentials = credentials or Credentials()
+        self._call = partial(_call, "calibrator", credentials or Credentials())
 
     async def profile(self, digest: str) -> calibration_pb2.Profile:
         """Return a stored profile."""
         request = calibration_pb2.GetProfileRequest(digest=digest)
-        with _errors("calibrator"):
+        with self._call() as metadata:
             response = await self._stub.GetProfile(
-                request, timeout=CALL_SECONDS, metadata=_metadata(self._credentials)
+                request, timeout=CALL_SECONDS, metadata=metadata
             )
             return response.profile
 
@@ -139,30 +138,26 @@ class Calibrator:
             task=spec.task.name,
             settings=section_to_proto(spec.calibration, common_pb2.CalibrationSpec),
         )
-        with _errors("calibrator"):
-            stream = self._stub.Calibrate(
-                request, timeout=CALIBRATION_SECONDS, metadata=_metadata(self._credentials)
-            )
+        with self._call() as metadata:
+            stream = self._stub.Calibrate(request, timeout=CALIBRATION_SECONDS, metadata=metadata)
             async for response in stream:
                 yield response
 
 
 @contextmanager
-def _errors(name: str) -> Iterator[None]:
+def _call(name: str, credentials: Credentials) -> Iterator[Metadata]:
+    """Yield the metadata of a call; raise the error of the service."""
     try:
-        yield
+        metadata = credentials.metadata()
+    except ModnormError as error:
+        raise _refused(error) from error
+    try:
+        yield metadata
     except grpc.RpcError as error:
         met = from_neighbour(error, name)
         if isinstance(met, UnauthenticatedError | ForbiddenError):
             raise _refused(met) from error
         raise met from error
-
-
-def _metadata(credentials: Credentials) -> Metadata:
-    try:
-        return credentials.metadata()
-    except ModnormError as error:
-        raise _refused(error) from error
 
 
 def _refused(error: ModnormError) -> UnavailableError:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from sqlalchemy import Exists, SQLColumnExpression, or_, update
 from sqlmodel import Session, col, exists, select
@@ -33,6 +34,9 @@ from modnorm.services.aggregator.storage.tables import (
 )
 from modnorm.v1.evaluation_pb2 import ClaimJobRequest, LeaseProgress, LeaseState
 
+ItemT = TypeVar("ItemT")
+AnswerT = TypeVar("AnswerT")
+
 logger = logging.getLogger(__name__)
 
 UNFIT_SECONDS = 10.0
@@ -59,19 +63,12 @@ class JobStore:
         self.lease_seconds = lease_seconds
 
     def claim_all(self, asked: Sequence[ClaimJobRequest]) -> Sequence[Claim | Exception | None]:
-        """Lease the next jobs to workers; None where there is none.
+        """Lease the next jobs to workers; None where there is none."""
+        return _together_or_alone(asked, self._claim)
 
-        If the shared transaction fails, each claim is tried alone.
-        """
-        try:
-            with self._database.write() as session:
-                return lease_jobs(session, asked, self._deadline(session), self._early_stop)
-        except UnavailableError as error:
-            return [error] * len(asked)
-        except Exception as error:  # noqa: BLE001 - every error is the answer to one claim
-            if len(asked) == 1:
-                return [error]
-            return [claim for one in asked for claim in self.claim_all([one])]
+    def _claim(self, asked: Sequence[ClaimJobRequest]) -> Sequence[Claim | None]:
+        with self._database.write() as session:
+            return lease_jobs(session, asked, self._deadline(session), self._early_stop)
 
     def heartbeat(self, beats: Sequence[LeaseProgress]) -> Sequence[LeaseState]:
         """Extend leases; return the state of each."""
@@ -82,18 +79,13 @@ class JobStore:
         """Store the results of jobs; advance each experiment whose phase they finish.
 
         A report under the token of the last lease is accepted after that lease expired, until
-        another worker claims the job. A repeated report changes nothing. If the shared transaction
-        fails, each report is stored alone, so that only the faulty one fails.
+        another worker claims the job. A repeated report changes nothing.
         """
-        try:
-            with self._database.write() as session:
-                answers = Reporting(session, self._checks).store(reports)
-        except UnavailableError as error:
-            return [error] * len(reports)
-        except Exception as error:  # noqa: BLE001 - every error is the answer to one report
-            if len(reports) == 1:
-                return [error]
-            return [answer for report in reports for answer in self.report_all([report])]
+        return _together_or_alone(reports, self._report)
+
+    def _report(self, reports: Sequence[Report]) -> Sequence[Change | Exception]:
+        with self._database.write() as session:
+            answers = Reporting(session, self._checks).store(reports)
         for answer in answers:
             if isinstance(answer, Change) and answer.job and answer.experiment:
                 self._early_stop.scored(answer.job)
@@ -238,6 +230,20 @@ class JobStore:
 
     def _deadline(self, session: Session) -> float:
         return self._lease_clock(session) + self.lease_seconds
+
+
+def _together_or_alone(
+    items: Sequence[ItemT], work: Callable[[Sequence[ItemT]], Sequence[AnswerT]]
+) -> Sequence[AnswerT | Exception]:
+    """Work on items in one transaction; if it fails, on each alone, so that one fails alone."""
+    try:
+        return work(items)
+    except UnavailableError as error:
+        return [error] * len(items)
+    except Exception as error:  # noqa: BLE001 - every error is the answer to one item
+        if len(items) == 1:
+            return [error]
+        return [answer for item in items for answer in _together_or_alone([item], work)]
 
 
 def _end_attempt(  # noqa: PLR0913 - the failure and its place

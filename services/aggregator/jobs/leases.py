@@ -4,6 +4,7 @@ These transactions lock jobs without their experiments. So they skip jobs that a
 has locked: a wait could deadlock.
 """
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,7 +14,6 @@ from sqlmodel import Session, col, exists, select
 from modnorm.errors import StaleLeaseError
 from modnorm.search.stopping import Threshold
 from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
-from modnorm.services.aggregator.storage.codec import pack_rows
 from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
 from modnorm.services.aggregator.storage.tables import (
     Candidate,
@@ -25,6 +25,7 @@ from modnorm.services.aggregator.storage.tables import (
 )
 from modnorm.v1.evaluation_pb2 import ClaimJobRequest, LeaseProgress, LeaseState
 from modnorm.v1.evaluation_pb2 import Threshold as ThresholdMessage
+from modnorm.wire.answer_sheets import pack_text
 from modnorm.wire.conversions import to_message
 
 
@@ -75,7 +76,7 @@ def lease(claim: Claim, worker: str, deadline: float) -> None:
     job = claim.job
     job.state, job.token, job.worker = JobState.LEASED, job.token + 1, worker
     job.lease_deadline, job.answers_done, job.waits = deadline, 0, False
-    job.skipped = pack_rows(claim.skipped) if claim.skipped else None
+    job.skipped = pack_text(json.dumps(list(claim.skipped))) if claim.skipped else None
 
 
 def _wanted(asked: ClaimJobRequest) -> tuple[str, tuple[str, ...]]:

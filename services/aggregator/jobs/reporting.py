@@ -22,7 +22,6 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 )
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.jobs.leases import Claim, stale
-from modnorm.services.aggregator.storage.codec import pack_coefficients, unpack_rows
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import (
     is_candidate_of_job,
@@ -39,9 +38,11 @@ from modnorm.services.aggregator.storage.tables import (
     Job,
     JobState,
     Split,
+    pack_coefficients,
 )
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.tasks import Row, Task, stated_bounds, task_errors
+from modnorm.wire.answer_sheets import unpack_text
 
 _SCALE_MAPS = 64
 _ROWS = 4
@@ -136,7 +137,9 @@ class ReportChecks:
         if job.split is Split.SELECTION:
             _check_rows(report.answers, count)
             return mean_reward([answer.reward for answer in report.answers])
-        _check_rows(report.answers, count, unpack_rows(job.skipped) if job.skipped else ())
+        _check_rows(
+            report.answers, count, json.loads(unpack_text(job.skipped)) if job.skipped else ()
+        )
         if job.split is Split.QUESTIONS or len(report.answers) < count:
             return None
         rows = self._rows.find(digest, lambda: load_rows(session, digest))
@@ -239,8 +242,7 @@ class Reporting:
 
         answers: dict[int, Change | Exception] = {}
         for place in sorted(range(len(reports)), key=experiment_of):
-            report = reports[place]
-            answers[place] = self._answer(held.get(report.job_id), report)
+            answers[place] = self._answer(held.get(reports[place].job_id), reports[place])
         self._insert()
         return [answers[place] for place in range(len(reports))]
 
@@ -248,25 +250,19 @@ class Reporting:
         try:
             if held is None:
                 raise unknown_job(report.job_id)
+            job = held.job
+            if not job.token or report.token != job.token:
+                raise stale(job)
+            if job.state is JobState.DONE:  # by an equal report
+                return Change(held.experiment.id)
+            if job.state not in {JobState.LEASED, JobState.PENDING}:
+                raise stale(job)
             with self._session.no_autoflush:
-                outcome = self._check(held, report)
+                outcome = self._checks.evaluate(self._session, held, report)
         except ModnormError as error:
             return error
         # From here on an error rolls back the whole transaction.
-        if outcome is None:
-            return Change(held.experiment.id)
         return self._keep(held, report, outcome)
-
-    def _check(self, held: Claim, report: Report) -> CheckedReport | None:
-        """Check a report; return its outcome, or None if the job's result is stored already."""
-        job = held.job
-        if not job.token or report.token != job.token:
-            raise stale(job)
-        if job.state is JobState.DONE:
-            return None
-        if job.state not in {JobState.LEASED, JobState.PENDING}:
-            raise stale(job)
-        return self._checks.evaluate(self._session, held, report)
 
     def _keep(self, held: Claim, report: Report, outcome: CheckedReport) -> Change:
         job, experiment = held.job, held.experiment

@@ -69,39 +69,30 @@ class SoleProcess:
             self._held.close()
 
     def _take(self) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not self._try():
-            if time.monotonic() > deadline:
+        began = time.monotonic()
+
+        def poll() -> None:
+            if time.monotonic() > began + WAIT_SECONDS:
+                self._end_session()
                 self._engine.dispose()
                 raise ConflictError(
                     "another aggregator uses this database",
                     field="MODNORM_DATABASE_URL",
                     remedy="stop it first: a database has one aggregator",
                 )
-            time.sleep(_PAUSE_SECONDS)
+
+        if self._is_sqlite:
+            self._held.enter_context(locked(self._file, poll))
+            return
+        with outages(self._url, None, _REMEDY):
+            session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+            self._session = session
+            while not session.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _KEY}):
+                poll()
+                time.sleep(_PAUSE_SECONDS)
 
     def _end_session(self) -> None:
         if self._session is not None:
             self._session.invalidate()  # a pool would keep it open
             self._session.close()
             self._session = None
-
-    def _try(self) -> bool:
-        if self._is_sqlite:
-            try:
-                self._held.enter_context(locked(self._file, _give_up))
-            except BlockingIOError:
-                return False
-            return True
-        with outages(self._url, None, _REMEDY):
-            session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            is_taken = session.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _KEY})
-        if not is_taken:
-            session.close()
-            return False
-        self._session = session
-        return True
-
-
-def _give_up() -> None:
-    raise BlockingIOError

@@ -1,10 +1,12 @@
 """The tables, and the enumerations in them.
 
-Times are in seconds since the epoch; `storage.codec` packs the blobs.
+Times are in seconds since the epoch.
 """
 
 import json
-from collections.abc import Mapping
+import sys
+from array import array
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 
@@ -24,7 +26,6 @@ from sqlmodel import Field, SQLModel
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.services.aggregator.storage.codec import unpack_coefficients
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT
@@ -444,3 +445,21 @@ class Event(SQLModel, table=True):
     state: ExperimentState = Field(sa_type=_text(ExperimentState))
     progress: bytes = Field(sa_type=LargeBinary)
     """Serialised `modnorm.v1.Progress`."""
+
+
+def pack_coefficients(coefficients: Sequence[float]) -> bytes:
+    """Pack float32 values as little-endian bytes, which are equal when the values are."""
+    return _little_endian(array("f", coefficients)).tobytes()
+
+
+def unpack_coefficients(blob: bytes) -> tuple[float, ...]:
+    """Return the values that `pack_coefficients` packed."""
+    values = array("f")
+    values.frombytes(blob)
+    return tuple(_little_endian(values))
+
+
+def _little_endian(values: "array[float]") -> "array[float]":
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values

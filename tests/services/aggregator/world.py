@@ -19,7 +19,6 @@ from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.leases import Claim, claim_of, lease
 from modnorm.services.aggregator.jobs.reporting import Report
-from modnorm.services.aggregator.storage.codec import unpack_coefficients
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import (
     StoredText,
@@ -33,6 +32,7 @@ from modnorm.services.aggregator.storage.tables import (
     Job,
     JobState,
     Split,
+    unpack_coefficients,
 )
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task

@@ -10,8 +10,8 @@ import pytest
 
 from modnorm.errors import UnavailableError
 from modnorm.sandbox import Isolation, Program, ProgramOutcome, Sandbox
+from modnorm.services.evaluator.job_inputs import SandboxAccess
 from modnorm.services.evaluator.job_runner import JobRunner
-from modnorm.services.evaluator.task_cache import SandboxAccess
 from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import unpack_answers
@@ -105,7 +105,7 @@ def test_a_failed_sandbox_is_not_checked_for_each_job(
         with pytest.raises(UnavailableError, match="host is down"):
             programs.check_health()
     assert len(looks) == 1
-    monkeypatch.setattr("modnorm.services.evaluator.task_cache.FAULT_SECONDS", 0.0)
+    monkeypatch.setattr("modnorm.services.evaluator.job_inputs.FAULT_SECONDS", 0.0)
     programs = SandboxAccess(Failing())
     with pytest.raises(UnavailableError, match="still away"):
         programs.check_health()

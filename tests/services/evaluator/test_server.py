@@ -13,7 +13,7 @@ from modnorm.services.common.settings import EvaluatorSettings, SupervisorSettin
 from modnorm.services.evaluator import server
 from modnorm.services.evaluator.placement import Place, environment_of
 from modnorm.services.evaluator.server import EvaluatorService
-from modnorm.services.evaluator.worker_process import MAKES_ROOM
+from modnorm.services.evaluator.supervisor import MAKES_ROOM
 from modnorm.v1 import evaluation_pb2 as messages
 from verification.labs.waiting import HANG_SECONDS, wait_until
 

@@ -17,8 +17,7 @@ from modnorm.services.common.healthcheck import check
 from modnorm.services.common.settings import SupervisorSettings
 from modnorm.services.evaluator import aggregator_client, supervisor, worker
 from modnorm.services.evaluator.placement import CONTROL
-from modnorm.services.evaluator.supervisor import COMMAND, Supervisor
-from modnorm.services.evaluator.worker_process import MAKES_ROOM
+from modnorm.services.evaluator.supervisor import COMMAND, MAKES_ROOM, Supervisor
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 STUB = """
@@ -90,7 +89,7 @@ def serving(supervisor):
 async def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(
     tmp_path, stub, monkeypatch
 ):
-    monkeypatch.setattr("modnorm.services.evaluator.worker_process.CHECK_SECONDS", 1.0)
+    monkeypatch.setattr("modnorm.services.evaluator.supervisor.CHECK_SECONDS", 1.0)
     changes = {"worker_name": "host", "metrics_address": "127.0.0.1:9100"}
     async with running(("0", "1", "GPU-7"), stub, **changes) as supervisor:
         await until(serving(supervisor), "serving")
@@ -168,7 +167,7 @@ async def test_a_killed_worker_is_restarted(tmp_path, stub):
 
 async def test_a_worker_that_stops_before_its_first_answer_is_restarted(tmp_path, monkeypatch):
     """The time limit for imports ends when the worker listens."""
-    monkeypatch.setattr("modnorm.services.evaluator.worker_process.CHECK_SECONDS", 0.5)
+    monkeypatch.setattr("modnorm.services.evaluator.supervisor.CHECK_SECONDS", 0.5)
     silent = (
         "import os, socket, sys, time; from pathlib import Path;"
         "address = os.environ['MODNORM_BIND_ADDRESS'].removeprefix('unix:');"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 
 from modnorm.services.common.settings import SupervisorSettings
-from modnorm.services.evaluator import worker_process
+from modnorm.services.evaluator import supervisor as supervising
 from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.services.evaluator.supervisor import Supervisor
@@ -55,7 +55,7 @@ async def supervised(command, redis_url, target, monkeypatch):
     }
     for name, value in changes.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(worker_process, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(supervising, "FIRST_PAUSE", 0.1)
     settings = SupervisorSettings(bind_address="127.0.0.1:0", stop_grace=0.5, silence_seconds=1.5)
     supervisor = Supervisor(settings, (), command)
     await supervisor.start()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.search.voting import Answer
-from modnorm.services.aggregator.storage.codec import pack_coefficients, unpack_coefficients
+from modnorm.services.aggregator.storage.tables import pack_coefficients, unpack_coefficients
 from modnorm.wire.answer_sheets import pack_answers, pack_text, unpack_answers, unpack_text
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
