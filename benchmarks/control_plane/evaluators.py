@@ -192,19 +192,20 @@ class Fleet:
     async def _active_tensors(self, digest: str) -> int:
         if digest not in self._active:
             self._active[digest] = asyncio.get_running_loop().create_future()
-            request = messages.GetScaleMapRequest(digest=digest)
-            response = await self._stub.GetScaleMap(request, timeout=SECONDS)
-            self._active[digest].set_result(len(ScaleMap.from_json(response.json).active))
+            text = await self._artifact(digest)
+            self._active[digest].set_result(len(ScaleMap.from_json(text).active))
         return await self._active[digest]
 
     async def _rows(self, digest: str) -> int:
         if digest not in self._active:
             self._active[digest] = asyncio.get_running_loop().create_future()
-            request = messages.FetchRowsRequest(rows_digest=digest)
-            stream = self._stub.FetchRows(request, timeout=SECONDS)
-            counts = [len(response.rows_json) async for response in stream]
-            self._active[digest].set_result(sum(counts))
+            self._active[digest].set_result((await self._artifact(digest)).count("\n") + 1)
         return await self._active[digest]
+
+    async def _artifact(self, digest: str) -> str:
+        request = messages.FetchArtifactRequest(digest=digest)
+        stream = self._stub.FetchArtifact(request, timeout=SECONDS)
+        return b"".join([response.chunk async for response in stream]).decode()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

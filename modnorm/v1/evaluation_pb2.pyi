@@ -561,54 +561,14 @@ class FailJobResponse(google.protobuf.message.Message):
 Global___FailJobResponse: typing_extensions.TypeAlias = FailJobResponse
 
 @typing.final
-class FetchRowsRequest(google.protobuf.message.Message):
-    """Rows of a split."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ROWS_DIGEST_FIELD_NUMBER: builtins.int
-    rows_digest: builtins.str
-    """Digest of the rows."""
-    def __init__(
-        self,
-        *,
-        rows_digest: builtins.str = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["rows_digest", b"rows_digest"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___FetchRowsRequest: typing_extensions.TypeAlias = FetchRowsRequest
-
-@typing.final
-class FetchRowsResponse(google.protobuf.message.Message):
-    """A batch of rows, in order."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ROWS_JSON_FIELD_NUMBER: builtins.int
-    @property
-    def rows_json(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Rows as JSON objects."""
-
-    def __init__(
-        self,
-        *,
-        rows_json: collections.abc.Iterable[builtins.str] | None = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["rows_json", b"rows_json"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___FetchRowsResponse: typing_extensions.TypeAlias = FetchRowsResponse
-
-@typing.final
-class GetScaleMapRequest(google.protobuf.message.Message):
-    """A scale map by digest."""
+class FetchArtifactRequest(google.protobuf.message.Message):
+    """A stored text by digest."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     DIGEST_FIELD_NUMBER: builtins.int
     digest: builtins.str
-    """SHA-256 of the canonical JSON."""
+    """SHA-256 of the text."""
     def __init__(
         self,
         *,
@@ -617,26 +577,26 @@ class GetScaleMapRequest(google.protobuf.message.Message):
     _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["digest", b"digest"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___GetScaleMapRequest: typing_extensions.TypeAlias = GetScaleMapRequest
+Global___FetchArtifactRequest: typing_extensions.TypeAlias = FetchArtifactRequest
 
 @typing.final
-class GetScaleMapResponse(google.protobuf.message.Message):
-    """The requested scale map."""
+class FetchArtifactResponse(google.protobuf.message.Message):
+    """A piece of the text, in order."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    JSON_FIELD_NUMBER: builtins.int
-    json: builtins.str
-    """Canonical JSON."""
+    CHUNK_FIELD_NUMBER: builtins.int
+    chunk: builtins.bytes
+    """UTF-8 bytes."""
     def __init__(
         self,
         *,
-        json: builtins.str = ...,
+        chunk: builtins.bytes = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["json", b"json"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["chunk", b"chunk"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
-Global___GetScaleMapResponse: typing_extensions.TypeAlias = GetScaleMapResponse
+Global___FetchArtifactResponse: typing_extensions.TypeAlias = FetchArtifactResponse
 
 @typing.final
 class FetchLineageRequest(google.protobuf.message.Message):
@@ -689,41 +649,3 @@ class FetchLineageResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___FetchLineageResponse: typing_extensions.TypeAlias = FetchLineageResponse
-
-@typing.final
-class FetchGeneratorRequest(google.protobuf.message.Message):
-    """A generator by digest."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    DIGEST_FIELD_NUMBER: builtins.int
-    digest: builtins.str
-    """SHA-256 of its canonical JSON."""
-    def __init__(
-        self,
-        *,
-        digest: builtins.str = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["digest", b"digest"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___FetchGeneratorRequest: typing_extensions.TypeAlias = FetchGeneratorRequest
-
-@typing.final
-class FetchGeneratorResponse(google.protobuf.message.Message):
-    """A piece of the generator, in order."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    CHUNK_FIELD_NUMBER: builtins.int
-    chunk: builtins.bytes
-    """UTF-8 bytes of its JSON."""
-    def __init__(
-        self,
-        *,
-        chunk: builtins.bytes = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["chunk", b"chunk"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___FetchGeneratorResponse: typing_extensions.TypeAlias = FetchGeneratorResponse

@@ -55,25 +55,15 @@ class JobServiceStub(object):
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.FromString,
                 _registered_method=True)
-        self.FetchRows = channel.unary_stream(
-                '/modnorm.v1.JobService/FetchRows',
-                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchRowsRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchRowsResponse.FromString,
-                _registered_method=True)
-        self.GetScaleMap = channel.unary_unary(
-                '/modnorm.v1.JobService/GetScaleMap',
-                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapResponse.FromString,
+        self.FetchArtifact = channel.unary_stream(
+                '/modnorm.v1.JobService/FetchArtifact',
+                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchArtifactRequest.SerializeToString,
+                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchArtifactResponse.FromString,
                 _registered_method=True)
         self.FetchLineage = channel.unary_stream(
                 '/modnorm.v1.JobService/FetchLineage',
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageResponse.FromString,
-                _registered_method=True)
-        self.FetchGenerator = channel.unary_stream(
-                '/modnorm.v1.JobService/FetchGenerator',
-                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorResponse.FromString,
                 _registered_method=True)
 
 
@@ -109,15 +99,8 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def FetchRows(self, request, context):
-        """Streams the rows of a split, in order.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetScaleMap(self, request, context):
-        """Returns a scale map by digest.
+    def FetchArtifact(self, request, context):
+        """Streams a stored text by digest: rows as JSON lines, a scale map or a generator as JSON.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,13 +108,6 @@ class JobServiceServicer(object):
 
     def FetchLineage(self, request, context):
         """Streams the steps of an iterative run that lead to a state, in order.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def FetchGenerator(self, request, context):
-        """Streams the generator of an iterative run, by digest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,25 +136,15 @@ def add_JobServiceServicer_to_server(servicer, server):
                     request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.SerializeToString,
             ),
-            'FetchRows': grpc.unary_stream_rpc_method_handler(
-                    servicer.FetchRows,
-                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchRowsRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchRowsResponse.SerializeToString,
-            ),
-            'GetScaleMap': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetScaleMap,
-                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapResponse.SerializeToString,
+            'FetchArtifact': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchArtifact,
+                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchArtifactRequest.FromString,
+                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchArtifactResponse.SerializeToString,
             ),
             'FetchLineage': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchLineage,
                     request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageResponse.SerializeToString,
-            ),
-            'FetchGenerator': grpc.unary_stream_rpc_method_handler(
-                    servicer.FetchGenerator,
-                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -301,7 +267,7 @@ class JobService(object):
             _registered_method=True)
 
     @staticmethod
-    def FetchRows(request,
+    def FetchArtifact(request,
             target,
             options=(),
             channel_credentials=None,
@@ -314,36 +280,9 @@ class JobService(object):
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/modnorm.v1.JobService/FetchRows',
-            modnorm_dot_v1_dot_evaluation__pb2.FetchRowsRequest.SerializeToString,
-            modnorm_dot_v1_dot_evaluation__pb2.FetchRowsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetScaleMap(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/modnorm.v1.JobService/GetScaleMap',
-            modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapRequest.SerializeToString,
-            modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapResponse.FromString,
+            '/modnorm.v1.JobService/FetchArtifact',
+            modnorm_dot_v1_dot_evaluation__pb2.FetchArtifactRequest.SerializeToString,
+            modnorm_dot_v1_dot_evaluation__pb2.FetchArtifactResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -371,33 +310,6 @@ class JobService(object):
             '/modnorm.v1.JobService/FetchLineage',
             modnorm_dot_v1_dot_evaluation__pb2.FetchLineageRequest.SerializeToString,
             modnorm_dot_v1_dot_evaluation__pb2.FetchLineageResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def FetchGenerator(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/modnorm.v1.JobService/FetchGenerator',
-            modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorRequest.SerializeToString,
-            modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,14 +35,10 @@ class JobServiceStub:
     """Stores the result of a job. A repeated report changes nothing."""
     FailJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FailJobRequest, modnorm.v1.evaluation_pb2.FailJobResponse]
     """Reports that an attempt failed. A failure is never a score."""
-    FetchRows: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]
-    """Streams the rows of a split, in order."""
-    GetScaleMap: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]
-    """Returns a scale map by digest."""
+    FetchArtifact: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchArtifactRequest, modnorm.v1.evaluation_pb2.FetchArtifactResponse]
+    """Streams a stored text by digest: rows as JSON lines, a scale map or a generator as JSON."""
     FetchLineage: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchLineageRequest, modnorm.v1.evaluation_pb2.FetchLineageResponse]
     """Streams the steps of an iterative run that lead to a state, in order."""
-    FetchGenerator: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchGeneratorRequest, modnorm.v1.evaluation_pb2.FetchGeneratorResponse]
-    """Streams the generator of an iterative run, by digest."""
 
 @typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
@@ -57,14 +53,10 @@ class JobServiceAsyncStub(JobServiceStub):
     """Stores the result of a job. A repeated report changes nothing."""
     FailJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FailJobRequest, modnorm.v1.evaluation_pb2.FailJobResponse]  # type: ignore[assignment]
     """Reports that an attempt failed. A failure is never a score."""
-    FetchRows: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]  # type: ignore[assignment]
-    """Streams the rows of a split, in order."""
-    GetScaleMap: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]  # type: ignore[assignment]
-    """Returns a scale map by digest."""
+    FetchArtifact: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchArtifactRequest, modnorm.v1.evaluation_pb2.FetchArtifactResponse]  # type: ignore[assignment]
+    """Streams a stored text by digest: rows as JSON lines, a scale map or a generator as JSON."""
     FetchLineage: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchLineageRequest, modnorm.v1.evaluation_pb2.FetchLineageResponse]  # type: ignore[assignment]
     """Streams the steps of an iterative run that lead to a state, in order."""
-    FetchGenerator: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchGeneratorRequest, modnorm.v1.evaluation_pb2.FetchGeneratorResponse]  # type: ignore[assignment]
-    """Streams the generator of an iterative run, by digest."""
 
 class JobServiceServicer(metaclass=abc.ABCMeta):
     """The API of the aggregator for evaluators, which claim, extend and report jobs."""
@@ -102,20 +94,12 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         """Reports that an attempt failed. A failure is never a score."""
 
     @abc.abstractmethod
-    def FetchRows(
+    def FetchArtifact(
         self,
-        request: modnorm.v1.evaluation_pb2.FetchRowsRequest,
+        request: modnorm.v1.evaluation_pb2.FetchArtifactRequest,
         context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchRowsResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchRowsResponse]]:
-        """Streams the rows of a split, in order."""
-
-    @abc.abstractmethod
-    def GetScaleMap(
-        self,
-        request: modnorm.v1.evaluation_pb2.GetScaleMapRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[modnorm.v1.evaluation_pb2.GetScaleMapResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.GetScaleMapResponse]]:
-        """Returns a scale map by digest."""
+    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchArtifactResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchArtifactResponse]]:
+        """Streams a stored text by digest: rows as JSON lines, a scale map or a generator as JSON."""
 
     @abc.abstractmethod
     def FetchLineage(
@@ -124,13 +108,5 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchLineageResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchLineageResponse]]:
         """Streams the steps of an iterative run that lead to a state, in order."""
-
-    @abc.abstractmethod
-    def FetchGenerator(
-        self,
-        request: modnorm.v1.evaluation_pb2.FetchGeneratorRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchGeneratorResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchGeneratorResponse]]:
-        """Streams the generator of an iterative run, by digest."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -69,9 +69,7 @@ _ROLES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "GetExperiment ListExperiments WatchExperiment ListRunFiles GetRunFile": _SEE,
     },
     "modnorm.v1.JobService": {
-        "ClaimJob Heartbeat ReportJob FailJob FetchRows GetScaleMap FetchLineage FetchGenerator": {
-            Role.WORKER
-        }
+        "ClaimJob Heartbeat ReportJob FailJob FetchArtifact FetchLineage": {Role.WORKER}
     },
     "modnorm.v1.CalibrationService": {"Calibrate GetProfile": {Role.INTERNAL}},
     "modnorm.v1.SamplingService": {

@@ -23,8 +23,7 @@ _IDEMPOTENT: Sequence[dict[str, str]] = (
     {"service": "modnorm.v1.ExperimentService"},
     {"service": "modnorm.v1.CalibrationService"},
     {"service": "modnorm.v1.SamplingService"},
-    {"service": "modnorm.v1.JobService", "method": "FetchRows"},
-    {"service": "modnorm.v1.JobService", "method": "GetScaleMap"},
+    {"service": "modnorm.v1.JobService", "method": "FetchArtifact"},
 )
 """Methods that gRPC may retry. Workers repeat their other calls."""
 

@@ -97,20 +97,10 @@ class AggregatorClient:
         seconds = CALL_SECONDS + report.ByteSize() / BYTES_PER_SECOND
         self._send_outcome(lambda: self._stub.ReportJob(report, timeout=seconds), REPORT_PATIENCE)
 
-    def rows(self, digest: str) -> Sequence[str]:
-        """Return the rows of a split as JSON texts."""
-        request = messages.FetchRowsRequest(rows_digest=digest)
-        parts = partial(self._stub.FetchRows, request, timeout=BULK_SECONDS)
-        return self._fetch(lambda: [row for part in parts() for row in part.rows_json])
-
-    def scale_map(self, digest: str) -> str:
-        """Return the canonical JSON of a scale map."""
-        request = messages.GetScaleMapRequest(digest=digest)
-        return self._fetch(lambda: self._stub.GetScaleMap(request, timeout=CALL_SECONDS).json)
-
-    def generator(self, digest: str) -> str:
-        request = messages.FetchGeneratorRequest(digest=digest)
-        parts = partial(self._stub.FetchGenerator, request, timeout=BULK_SECONDS)
+    def artifact(self, digest: str) -> str:
+        """Return a stored text: rows as JSON lines, a scale map or a generator."""
+        request = messages.FetchArtifactRequest(digest=digest)
+        parts = partial(self._stub.FetchArtifact, request, timeout=BULK_SECONDS)
         return self._fetch(lambda: b"".join(part.chunk for part in parts()).decode())
 
     def lineage(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:

@@ -80,20 +80,19 @@ class ArtifactCache:
         start = cached or Lineage.from_json(origin)
         return start.extended(*map(Step.from_json, steps))
 
+    def _fetch(self, digest: str) -> str:
+        text = self._client.artifact(digest)
+        _check(hashlib.sha256(text.encode()).hexdigest(), digest)
+        return text
+
     def _fetch_rows(self, digest: str) -> tuple[Row, ...]:
-        texts = self._client.rows(digest)
-        _check(hashlib.sha256("\n".join(texts).encode()).hexdigest(), digest)
-        return tuple(json.loads(text) for text in texts)
+        return tuple(json.loads(line) for line in self._fetch(digest).split("\n"))
 
     def _fetch_scale_map(self, digest: str) -> ScaleMap:
-        scale_map = ScaleMap.from_json(self._client.scale_map(digest))
-        _check(scale_map.digest, digest)
-        return scale_map
+        return ScaleMap.from_json(self._fetch(digest))
 
     def _fetch_generator(self, digest: str, layout: Layout) -> Generator:
-        text = self._client.generator(digest)
-        _check(hashlib.sha256(text.encode()).hexdigest(), digest)
-        return Generator.from_json(text, layout)
+        return Generator.from_json(self._fetch(digest), layout)
 
 
 def _check(actual: str, digest: str) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from modnorm.engines import GenerationLimits
+from modnorm.engines import GenerationLimits, load_engine
 from modnorm.errors import (
     DoesNotFitError,
     EngineError,
@@ -19,12 +19,13 @@ from modnorm.errors import (
 )
 from modnorm.sandbox import Runner
 from modnorm.search.scoring import CandidateResult, PromptedRows, answer_candidate
+from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.common.software import SOFTWARE
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.job_inputs import ArtifactCache, TaskCache, UnfitError
 from modnorm.services.evaluator.lease import CandidateLease
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
-from modnorm.services.evaluator.model_cache import LoadedModel, Loading, ModelCache
+from modnorm.services.evaluator.model_cache import LoadedModel, LoadEngine, ModelCache
 from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import pack_answers
@@ -39,10 +40,11 @@ Work = Callable[[], None]
 class JobScorer:
     """Answers the rows of jobs by an engine, scores the answers and reports them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         client: AggregatorClient,
-        loading: Loading,
+        settings: EvaluatorSettings,
+        load: LoadEngine = load_engine,
         *,
         watchdog: Watchdog | None = None,
         sandbox: Runner | None = None,
@@ -51,8 +53,8 @@ class JobScorer:
         self.metrics = metrics or EvaluatorMetrics(CollectorRegistry())
         self._client = client
         self._artifacts = ArtifactCache(client)
-        self.models = ModelCache(self._artifacts, loading, self.metrics.model_loads.inc)
-        self._may_make_room = loading.may_make_room
+        self.models = ModelCache(self._artifacts, settings, load, self.metrics.model_loads.inc)
+        self._may_make_room = settings.may_make_room
         self._tasks = TaskCache(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
         self._watchdog = watchdog or Watchdog(float("inf"))

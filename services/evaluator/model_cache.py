@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
@@ -18,12 +17,12 @@ from modnorm.engines import (
     Numerics,
     import_engine,
     is_vllm,
-    load_engine,
 )
 from modnorm.engines.settings import STAGE
 from modnorm.errors import CandidateError, IncompatibleError, ModnormError
 from modnorm.locks import locked
 from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.job_inputs import KEPT, ArtifactCache
 from modnorm.tasks import Task
 from modnorm.tasks.task_errors import render_prompts
@@ -38,21 +37,6 @@ _SHARED = 0.5
 _AUTO = "auto"
 LoadEngine = Callable[[str, Checkpoint, EngineSettings], Engine]
 """Loads a model into an engine by name; `modnorm.engines.load_engine` does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loading:
-    """How a worker loads models."""
-
-    roots: Sequence[Path] | None
-    """Directories that must contain local models; None allows any directory."""
-    share: float = EngineSettings().gpu_memory_utilization
-    """Share of a GPU's memory that an engine may take."""
-    lock: Path | None = None
-    """File that is locked while a model loads: vLLM does not guard its folder of kernels."""
-    may_make_room: bool = False
-    """Whether the worker ends when a model does not fit its share."""
-    load: LoadEngine = load_engine
 
 
 def engine_settings(job: messages.Job, share: float) -> EngineSettings:
@@ -122,10 +106,15 @@ class ModelCache:
     """The one loaded model; a job of another model replaces it."""
 
     def __init__(
-        self, artifacts: ArtifactCache, loading: Loading, on_load: Callable[[], object]
+        self,
+        artifacts: ArtifactCache,
+        settings: EvaluatorSettings,
+        load: LoadEngine,
+        on_load: Callable[[], object],
     ) -> None:
         self._artifacts = artifacts
-        self._loading = loading
+        self._settings = settings
+        self._load = load
         self._on_load = on_load
         self._loaded: LoadedModel | None = None
 
@@ -134,7 +123,7 @@ class ModelCache:
         return self._loaded.key if self._loaded else None
 
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
-        settings = engine_settings(job, self._loading.share)
+        settings = engine_settings(job, self._settings.gpu_memory_utilization)
         key = ModelKey(job.model_digest, job.engine.name, settings)
         if self._loaded and self._loaded.key == key:
             return self._loaded
@@ -150,11 +139,11 @@ class ModelCache:
                 STAGE.enter("importing its library")
                 import_engine(job.engine.name, key.settings)
                 STAGE.enter("waiting for other engines that start")
-                lock = self._loading.lock
+                lock = self._settings.load_lock  # vLLM does not guard its folder of kernels
                 with locked(lock, poll) if lock else nullcontext():
                     STAGE.enter("loading the weights")
                     self._on_load()
-                    engine = self._loading.load(job.engine.name, checkpoint, key.settings)
+                    engine = self._load(job.engine.name, checkpoint, key.settings)
         self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded
 
@@ -183,7 +172,7 @@ class ModelCache:
         """Return the checkpoint of a job's model on this host."""
         revision = job.model.revision if job.model.HasField("revision") else None
         checkpoint = resolve_checkpoint(
-            job.model.name, revision, roots=self._loading.roots, on_bytes=poll
+            job.model.name, revision, roots=self._settings.model_roots, on_bytes=poll
         )
         if checkpoint.digest != job.model_digest:
             raise IncompatibleError(

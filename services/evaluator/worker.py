@@ -24,7 +24,7 @@ from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.job_scoring import JobScorer
 from modnorm.services.evaluator.lease import CandidateLease, longest_silence
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
-from modnorm.services.evaluator.model_cache import LoadEngine, Loading
+from modnorm.services.evaluator.model_cache import LoadEngine
 from modnorm.services.evaluator.shutdown import Shutdown, Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
@@ -136,16 +136,10 @@ class Worker:
         client = AggregatorClient(
             JobServiceStub(self._channel), worker=self.name, shutdown=self._shutdown
         )
-        loading = Loading(
-            roots=settings.model_roots,
-            share=settings.gpu_memory_utilization,
-            lock=settings.load_lock,
-            may_make_room=settings.may_make_room,
-            load=load,
-        )
         self._scorer = JobScorer(
             client,
-            loading,
+            settings,
+            load,
             watchdog=self._watchdog,
             sandbox=sandbox or sandbox_at(settings.sandbox_target, settings),
             metrics=EvaluatorMetrics(registry or CollectorRegistry()),

@@ -34,7 +34,7 @@ from verification.chaos.lab import LEASE_SECONDS, REAP_SECONDS, Lab, empty, fill
 from verification.chaos.outcome import Observer
 from verification.chaos.proxy import Mode
 from verification.labs.forked import Process
-from verification.labs.secured_lab import claimed
+from verification.labs.secured_lab import artifact, claimed
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 PATIENCE = HANG_SECONDS
@@ -323,9 +323,9 @@ def _resolve(lab: Lab, job: messages.Job) -> Descriptor | None:
     """Return the descriptor of a job with coefficients that fit its scale map."""
     if job.descriptor.coefficients:
         return job.descriptor
-    request = messages.GetScaleMapRequest(digest=job.descriptor.scale_map_digest)
     with suppress(grpc.RpcError), _channel(lab) as channel:
-        text = JobServiceStub(channel).GetScaleMap(request, timeout=CALL_SECONDS).json
+        digest = job.descriptor.scale_map_digest
+        text = artifact(JobServiceStub(channel), digest, CALL_SECONDS)
         job.descriptor.coefficients.extend(0.5 for _ in ScaleMap.from_json(text).active)
         return job.descriptor
     return None

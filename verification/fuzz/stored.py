@@ -160,8 +160,7 @@ def _valid(
             evaluation_pb2.FailJobRequest(
                 lease=job.lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="fuzz"
             ),
-            evaluation_pb2.FetchRowsRequest(rows_digest=job.rows_digest),
-            evaluation_pb2.GetScaleMapRequest(digest=job.descriptor.scale_map_digest),
+            evaluation_pb2.FetchArtifactRequest(digest=job.rows_digest),
         ),
         "SamplingService": (sampling_pb2.InspectModelRequest(model=job.model),),
     }

@@ -18,7 +18,6 @@ from modnorm.services.aggregator.lab_status import Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics
 from modnorm.services.aggregator.storage.tables import (
     TERMINAL,
-    ArtifactKind,
     Experiment,
     FailureKind,
     JobState,
@@ -192,25 +191,15 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         return FailJobResponse()
 
     @override
-    async def FetchRows(
-        self, request: evaluation_pb2.FetchRowsRequest, context: object
-    ) -> AsyncIterator[evaluation_pb2.FetchRowsResponse]:
-        """Stream stored rows in order."""
-        text = await asyncio.to_thread(
-            self._experiments.artifact, request.rows_digest, ArtifactKind.ROWS
-        )
-        for page in _pages(text.split("\n")):
-            yield evaluation_pb2.FetchRowsResponse(rows_json=page)
-
-    @override
-    async def GetScaleMap(
-        self, request: evaluation_pb2.GetScaleMapRequest, context: object
-    ) -> evaluation_pb2.GetScaleMapResponse:
-        """Return a stored scale map."""
-        text = await asyncio.to_thread(
-            self._experiments.artifact, request.digest, ArtifactKind.SCALE_MAP
-        )
-        return evaluation_pb2.GetScaleMapResponse(json=text)
+    async def FetchArtifact(
+        self, request: evaluation_pb2.FetchArtifactRequest, context: object
+    ) -> AsyncIterator[evaluation_pb2.FetchArtifactResponse]:
+        """Stream a stored text."""
+        text = await asyncio.to_thread(self._experiments.artifact, request.digest)
+        content = text.encode()
+        for start in range(0, len(content), BATCH_BYTES):
+            chunk = content[start : start + BATCH_BYTES]
+            yield evaluation_pb2.FetchArtifactResponse(chunk=chunk)
 
     @override
     async def FetchLineage(
@@ -223,19 +212,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         yield evaluation_pb2.FetchLineageResponse(origin_json=origin)
         for page in _pages(steps):
             yield evaluation_pb2.FetchLineageResponse(steps_json=page)
-
-    @override
-    async def FetchGenerator(
-        self, request: evaluation_pb2.FetchGeneratorRequest, context: object
-    ) -> AsyncIterator[evaluation_pb2.FetchGeneratorResponse]:
-        """Stream a stored generator."""
-        text = await asyncio.to_thread(
-            self._experiments.artifact, request.digest, ArtifactKind.GENERATOR
-        )
-        content = text.encode()
-        for start in range(0, len(content), BATCH_BYTES):
-            chunk = content[start : start + BATCH_BYTES]
-            yield evaluation_pb2.FetchGeneratorResponse(chunk=chunk)
 
     async def _claim(self, request: ClaimJobRequest) -> ClaimJobResponse:
         self._workers.record_claim(request.worker, request.version)

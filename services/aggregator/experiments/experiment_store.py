@@ -335,7 +335,7 @@ class ExperimentStore:
             raise NotFoundError("the experiment has no such state", field="digest")
         return steps
 
-    def artifact(self, digest: str, kind: ArtifactKind) -> str:
+    def artifact(self, digest: str, kind: ArtifactKind | None = None) -> str:
         with self._database.read() as session:
             return load_text(session, kind, digest)
 

@@ -37,10 +37,12 @@ def keep_artifact(session: Session, kind: ArtifactKind, artifact: StoredText) ->
     insert_if_absent(session, Artifact, row)
 
 
-def load_text(session: Session, kind: ArtifactKind, digest: str) -> str:
+def load_text(session: Session, kind: ArtifactKind | None, digest: str) -> str:
+    """Return a stored text, if it is of a kind; None is any."""
     artifact = session.get(Artifact, digest)
-    if artifact is None or artifact.kind is not kind:
-        raise NotFoundError(f"there is no {kind} artifact {digest[:64]!r}", field="digest")
+    if artifact is None or kind not in {None, artifact.kind}:
+        kinds = f"{kind} artifact" if kind else "artifact"
+        raise NotFoundError(f"there is no {kinds} {digest[:64]!r}", field="digest")
     return unpack_text(artifact.content)
 
 

@@ -262,19 +262,19 @@ class SyntheticWorker:
         )
 
     async def rows(self, digest):
-        request = evaluation_pb2.FetchRowsRequest(rows_digest=digest)
-        found = []
-        async for response in self.jobs.FetchRows(request, timeout=HANG_SECONDS):
-            found += response.rows_json
-        assert hashlib.sha256("\n".join(found).encode()).hexdigest() == digest
-        return [json.loads(row) for row in found]
+        text = await self.artifact(digest)
+        assert hashlib.sha256(text.encode()).hexdigest() == digest
+        return [json.loads(row) for row in text.split("\n")]
+
+    async def artifact(self, digest):
+        request = evaluation_pb2.FetchArtifactRequest(digest=digest)
+        stream = self.jobs.FetchArtifact(request, timeout=HANG_SECONDS)
+        return b"".join([response.chunk async for response in stream]).decode()
 
     async def resolved(self, job):
         if not job.descriptor.coefficients:
             digest = job.descriptor.scale_map_digest
-            request = evaluation_pb2.GetScaleMapRequest(digest=digest)
-            text = (await self.jobs.GetScaleMap(request, timeout=HANG_SECONDS)).json
-            active = len(ScaleMap.from_json(text).active)
+            active = len(ScaleMap.from_json(await self.artifact(digest)).active)
             job.descriptor.coefficients.extend(0.25 * one for one in range(active))
         return job.descriptor
 

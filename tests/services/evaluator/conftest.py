@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 import pytest
 from grpc_status import rpc_status
 
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.engines import load_engine
 from modnorm.errors import ModnormError, NotFoundError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -19,11 +21,12 @@ from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.sandbox import Runner
 from modnorm.services.common.channels import CHANNEL_OPTIONS
+from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.job_scoring import JobScorer
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
-from modnorm.services.evaluator.model_cache import Loading
+from modnorm.services.evaluator.model_cache import LoadEngine
 from modnorm.services.evaluator.shutdown import Shutdown, Watchdog
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
@@ -36,7 +39,6 @@ from modnorm.wire.status import to_status
 from verification.labs.waiting import wait_until
 
 ROWS = 5
-HERE = Loading(roots=())
 MakeRunner = Callable[..., JobRunner]
 
 
@@ -112,23 +114,18 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         self.failures[request.lease.job_id] = request
         return messages.FailJobResponse()
 
-    def FetchRows(  # noqa: N802 - the rpc's name
-        self, request: messages.FetchRowsRequest, context: grpc.ServicerContext
-    ) -> Iterator[messages.FetchRowsResponse]:
+    def FetchArtifact(  # noqa: N802 - the rpc's name
+        self, request: messages.FetchArtifactRequest, context: grpc.ServicerContext
+    ) -> Iterator[messages.FetchArtifactResponse]:
+        rows = {digest: "\n".join(texts) for digest, texts in self.rows.items()}
+        texts = {**rows, **self.scale_maps, **self.generators}
         with _aborting(context):
-            self._enter("FetchRows")
-        rows = self.rows[request.rows_digest]
-        yield messages.FetchRowsResponse(rows_json=rows[:2])
-        yield messages.FetchRowsResponse(rows_json=rows[2:])
-
-    def GetScaleMap(  # noqa: N802 - the rpc's name
-        self, request: messages.GetScaleMapRequest, context: grpc.ServicerContext
-    ) -> messages.GetScaleMapResponse:
-        with _aborting(context):
-            self._enter("GetScaleMap")
-            if request.digest not in self.scale_maps:
-                raise NotFoundError("no such scale map")
-        return messages.GetScaleMapResponse(json=self.scale_maps[request.digest])
+            self._enter("FetchArtifact")
+            if request.digest not in texts:
+                raise NotFoundError("no such artifact")
+        content = texts[request.digest].encode()
+        yield messages.FetchArtifactResponse(chunk=content[:100])
+        yield messages.FetchArtifactResponse(chunk=content[100:])
 
     def FetchLineage(  # noqa: N802 - the rpc's name
         self, request: messages.FetchLineageRequest, context: grpc.ServicerContext
@@ -140,15 +137,6 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         until = lineage.digests.index(request.digest)
         steps = [step.to_json() for step in lineage.steps[request.after : until]]
         yield messages.FetchLineageResponse(steps_json=steps)
-
-    def FetchGenerator(  # noqa: N802 - the rpc's name
-        self, request: messages.FetchGeneratorRequest, context: grpc.ServicerContext
-    ) -> Iterator[messages.FetchGeneratorResponse]:
-        with _aborting(context):
-            self._enter("FetchGenerator")
-        content = self.generators[request.digest].encode()
-        yield messages.FetchGeneratorResponse(chunk=content[:100])
-        yield messages.FetchGeneratorResponse(chunk=content[100:])
 
     def wait_for(self, job_id: str) -> None:
         """Wait until a job is reported or failed."""
@@ -213,13 +201,21 @@ def make_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRu
     made: list[JobRunner] = []
 
     def make(
-        loading: Loading = HERE,
+        load: LoadEngine = load_engine,
         *,
         sandbox: Runner | None = None,
         metrics: EvaluatorMetrics | None = None,
         watchdog: Watchdog | None = None,
+        **settings: Any,
     ) -> JobRunner:
-        scorer = JobScorer(client, loading, watchdog=watchdog, sandbox=sandbox, metrics=metrics)
+        scorer = JobScorer(
+            client,
+            EvaluatorSettings(**settings),
+            load,
+            watchdog=watchdog,
+            sandbox=sandbox,
+            metrics=metrics,
+        )
         made.append(JobRunner(client, shutdown, scorer, heartbeat_seconds=0.05))
         return made[-1]
 

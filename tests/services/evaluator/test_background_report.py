@@ -11,7 +11,6 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, load_engine
 from modnorm.errors import CandidateError
 from modnorm.services.evaluator.job_runner import BackgroundReport, JobRunner
-from modnorm.services.evaluator.model_cache import Loading
 from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.tasks import Task
 from modnorm.tasks.protocol import Judgement, Row
@@ -31,7 +30,7 @@ class Stage:
         self.judge = threading.Event()
         self.candidates = 0
         self.on_second: Callable[[], None] = self.judge.set
-        self.runner = make_runner(Loading(roots=(), load=self._load))
+        self.runner = make_runner(self._load)
         self.before: Callable[[str], None] = self._wait
         tasks = self.runner.scorer._tasks
         made = tasks.of

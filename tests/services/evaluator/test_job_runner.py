@@ -12,7 +12,6 @@ from modnorm.errors import CancelledError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.scoring import PromptedRows, answer_candidate
 from modnorm.services.evaluator.job_runner import LONGEST_PAUSE, JobRunner
-from modnorm.services.evaluator.model_cache import Loading
 from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
@@ -76,8 +75,7 @@ def test_rows_and_model_are_kept_between_jobs(
         add_job(job_id)
         run_job(runner, job_id)
     assert set(aggregator.reports) == {"a", "b", "c"}
-    assert aggregator.calls["FetchRows"] == 1
-    assert aggregator.calls["GetScaleMap"] == 1
+    assert aggregator.calls["FetchArtifact"] == 2
     first, *others = (report.answers for report in aggregator.reports.values())
     assert all(answers == first for answers in others)
 
@@ -123,7 +121,7 @@ def test_a_job_with_a_missing_task_is_released_without_an_attempt(
     assert failure.kind == messages.FAILURE_KIND_RELEASED
     assert f"does not have {changes['task']} with the scorer sums-v1" in failure.reason
     assert failure.reason in caplog.text
-    assert "FetchRows" not in aggregator.calls
+    assert "FetchArtifact" not in aggregator.calls
     assert runner.pause == 0
 
 
@@ -201,7 +199,7 @@ def test_a_grace_period_lets_the_job_finish_and_be_reported(
 def test_an_aggregator_that_is_down_is_waited_for(
     runner: JobRunner, aggregator, add_job: AddJob
 ) -> None:
-    for method in ("ClaimJob", "GetScaleMap", "FetchRows", "ReportJob"):
+    for method in ("ClaimJob", "FetchArtifact", "ReportJob"):
         aggregator.errors[method] = [UnavailableError("starting")] * 2
     add_job()
     run_job(runner, "a")
@@ -254,7 +252,7 @@ def test_a_model_is_loaded_before_its_first_job(
         loads.append(name)
         return load_engine(name, checkpoint, settings)
 
-    runner = make_runner(Loading(roots=(), load=load))
+    runner = make_runner(load)
     runner.warm(messages.Job(model_digest="0" * 64))  # fails, which its job would report
     job = add_job()
     runner.warm(job)

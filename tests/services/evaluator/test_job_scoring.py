@@ -10,7 +10,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.errors import DoesNotFitError, PreconditionError
 from modnorm.services.evaluator.job_runner import JobRunner
-from modnorm.services.evaluator.model_cache import Loading, Prompts
+from modnorm.services.evaluator.model_cache import Prompts
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
 from tests.services.evaluator.run_job import run_job
@@ -28,7 +28,7 @@ def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
         loaded.append(settings)
         return load_engine(name, checkpoint, replace(settings, tensor_parallel_size=1))
 
-    runner = make_runner(Loading(roots=(), share=0.3, load=load))
+    runner = make_runner(load, gpu_memory_utilization=0.3)
     plain = common_pb2.EngineSpec()
     asked = common_pb2.EngineSpec(max_model_len=300, max_num_seqs=7, tensor_parallel_size=2)
     for job_id, spec in (("a", plain), ("b", asked), ("c", asked)):
@@ -64,7 +64,7 @@ def test_a_process_that_cannot_load_the_engine_releases_the_job_and_ends(
     def load(*_: object) -> Engine:
         raise PreconditionError("this process runs vLLM with fast numerics")
 
-    runner = make_runner(Loading(roots=(), load=load))
+    runner = make_runner(load)
     add_job()
     run_job(runner, "a")
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
@@ -78,7 +78,7 @@ def test_a_model_larger_than_its_share_ends_the_worker_or_the_experiment(
     def load(*_: object) -> Engine:
         raise DoesNotFitError("two copies of 3.1 GiB", remedy="lower MODNORM_ENGINES_PER_GPU")
 
-    runner = make_runner(Loading(roots=(), load=load, may_make_room=may_make_room))
+    runner = make_runner(load, may_make_room=may_make_room)
     add_job()
     run_job(runner, "a")
     expected = messages.FAILURE_KIND_RELEASED if may_make_room else messages.FAILURE_KIND_FATAL
@@ -115,7 +115,7 @@ def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
         return [(one["canary"], one["canary_of"]) for one in found]
 
     for made, job_ids in ((load_engine, "ab"), (load_engine, "c"), (load, "d")):
-        runner = make_runner(Loading(roots=(), load=made))
+        runner = make_runner(made)
         for job_id in job_ids:
             add_job(job_id)
             run_job(runner, job_id)

@@ -13,7 +13,6 @@ from modnorm.errors import EngineError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.services.evaluator.job_runner import JobRunner
-from modnorm.services.evaluator.model_cache import Loading
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
 from tests.services.evaluator.run_job import run_job
@@ -79,12 +78,12 @@ def test_one_engine_answers_for_several_models(
     make_runner: MakeRunner, aggregator, add_job, add_relative, relative: Checkpoint
 ) -> None:
     loads, roots = Loads(), (relative.directory.parent,)
-    runner = make_runner(Loading(roots=roots, load=loads.load))
+    runner = make_runner(loads.load, model_roots=roots)
     for job_id, add in (("a", add_job), ("b", add_relative), ("c", add_job)):
         add(job_id)
         run_job(runner, job_id)
     assert loads.count == 1
-    fresh = make_runner(Loading(roots=roots))
+    fresh = make_runner(model_roots=roots)
     add_relative("d")
     run_job(fresh, "d")
     reports = aggregator.reports
@@ -98,7 +97,7 @@ def test_an_engine_that_cannot_take_a_model_is_loaded_again(
     make_runner: MakeRunner, aggregator, add_job, add_relative, relative: Checkpoint
 ) -> None:
     loads = Loads(first_refuses=True)
-    runner = make_runner(Loading(roots=(relative.directory.parent,), load=loads.load))
+    runner = make_runner(loads.load, model_roots=(relative.directory.parent,))
     add_job("a", max_tokens=32)
     run_job(runner, "a")
     add_relative("b")

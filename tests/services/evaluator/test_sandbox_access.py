@@ -49,7 +49,7 @@ def test_without_a_sandbox_the_job_is_released_before_any_work(
     assert failure.kind == messages.FAILURE_KIND_RELEASED
     assert "MODNORM_SANDBOX_TARGET" in failure.reason
     assert "a" not in aggregator.reports
-    assert "FetchRows" not in aggregator.calls
+    assert "FetchArtifact" not in aggregator.calls
 
 
 def test_the_report_contains_the_isolation_of_programs(

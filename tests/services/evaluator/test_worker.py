@@ -105,7 +105,7 @@ def test_a_stop_releases_the_current_job(
     thread = threading.Thread(target=worker.run)
     thread.start()
     add_job("long", max_tokens=1500, radius=0.1)
-    while not aggregator.calls["FetchRows"]:
+    while not aggregator.calls["FetchArtifact"]:
         assert thread.is_alive()
         threading.Event().wait(0.02)
     worker.stop()
