@@ -242,6 +242,9 @@ async def test_an_excluded_candidate_is_stopped(start_lab, spec):
 async def test_reports_out_of_shape_are_refused(start_lab, spec):
     async with start_lab() as lab:
         async with lab.raises(NotFoundError, "lease.job_id"):
+            report = evaluation_pb2.ReportJobRequest(answers=pack_answers([]))
+            await lab.jobs.ReportJob(report, timeout=HANG_SECONDS)
+        async with lab.raises(InvalidInputError, "answers"):
             await lab.jobs.ReportJob(evaluation_pb2.ReportJobRequest(), timeout=HANG_SECONDS)
         for done in (-1, 2**31 - 1):
             async with lab.raises(InvalidInputError, "leases.answers_done"):
