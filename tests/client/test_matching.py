@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from modnorm.calibration import calibrate as calibration
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client import matching
@@ -22,6 +23,6 @@ def test_a_profile_of_another_precision_is_calibrated_again(
     monkeypatch.setattr(matching, "calibrate", calibrate)
     monkeypatch.setattr(Profile, "load", lambda path: path)
     for one in ("float32", precision):
-        monkeypatch.setattr(matching, "calibration_precision", lambda *_, one=one: one)
+        monkeypatch.setattr(calibration, "calibration_precision", lambda *_, one=one: one)
         matching._calibrated(spec, resolve_checkpoint("tiny-thicket"), [[1, 2]], tmp_path, None)
     assert len(made) == len(list(tmp_path.iterdir())) == calibrations
