@@ -26,10 +26,9 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from modnorm.analysis.run import load_run
 from modnorm.client.client import Client
-from modnorm.client.connection import get_experiment
+from modnorm.client.connection import TERMINAL_STATES, get_experiment
 from modnorm.client.fetching import save_run
 from modnorm.client.run_directory import RunDirectory
-from modnorm.client.watch import TERMINAL_STATES
 from modnorm.errors import UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments

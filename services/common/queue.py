@@ -119,9 +119,6 @@ class WorkListener:
     """A Celery worker in a thread; it calls a function for each message."""
 
     def __init__(self, broker_url: str, on_work: Callable[[], None], name: str) -> None:
-        def announced() -> None:  # Celery makes code of the name
-            on_work()
-
         self._app = make_celery(broker_url)
 
         def announced() -> None:  # Celery writes a function of this name, which no lambda has
