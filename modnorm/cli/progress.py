@@ -40,8 +40,12 @@ class Screen(Progress):
     time before it may be the start of an engine.
     """
 
-    def __init__(self, console: Console, title: str = "") -> None:
+    def __init__(
+        self, console: Console, title: str = "", *, line_seconds: float | None = None
+    ) -> None:
+        """Show bars, or lines at this interval: also on a terminal where one is given."""
         self._title = title
+        self._line_seconds = line_seconds or _LINE_SECONDS
         self._phases: dict[str, TaskID] = {}
         self._remarks, self._told = "", ""
         self._printed = 0.0
@@ -56,7 +60,7 @@ class Screen(Progress):
             # Other output of this process is no part of the display.
             redirect_stdout=False,
             redirect_stderr=False,
-            disable=output.quiet or not console.is_terminal,
+            disable=output.quiet or line_seconds is not None or not console.is_terminal,
         )
 
     def show(
@@ -76,7 +80,7 @@ class Screen(Progress):
             ", ".join(filter(None, [*figures, reason])),
             reason or self._told,
         )
-        if self.disable and (is_news or time.monotonic() - self._printed >= _LINE_SECONDS):
+        if self.disable and (is_news or time.monotonic() - self._printed >= self._line_seconds):
             self._printed = time.monotonic()
             counts = [f"{done}/{total}", _speed(task)] if total else []
             self.note(", ".join(filter(None, [phase, *counts, self._remarks])))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from modnorm.cli.console import echo, echo_table, emit_json, interruptible, say, tell
+from modnorm.cli.console import echo, echo_table, emit_json, interruptible, say, stderr, tell
 from modnorm.cli.options import LabServer, Out, arg, check_spec, connect, opt, settings
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.files import write_fault
@@ -33,6 +33,8 @@ Settings = Annotated[
 _IN_FLIGHT_IN_A_LAB = 4
 _PREFIX = "suite"
 """First part of the request ids of all suites, so that suites share equal experiments."""
+_LINE_SECONDS = 60.0
+"""Time between two lines of a cell at work."""
 _PATIENCE_SECONDS = 120.0
 """A lab may restart during a suite."""
 
@@ -274,16 +276,22 @@ def calibrate_origins(
 
 
 def _progress_lines() -> "Callable[[Cell, CellRecord], None]":
-    """Return what prints a line when a cell changes its state, its phase or its reason to wait."""
-    printed: dict[str, tuple[str, str, str]] = {}
+    """Return what prints a line when a cell changes its state, and once a minute while it works."""
+    from modnorm.cli.progress import Screen
+
+    states: dict[str, str] = {}
+    screens: dict[str, Screen] = {}
 
     def show(cell: "Cell", record: "CellRecord") -> None:
-        now = (str(record.state), record.phase, record.waits_for)
-        if printed.get(cell.id) != now:
-            printed[cell.id] = now
-            text = record.error or (record.phase if record.state == "submitted" else "")
-            waiting = f", waiting: {record.waits_for}" if record.waits_for else ""
-            tell(f"{cell.id}: {record.state} {text}".rstrip() + waiting)
+        if states.get(cell.id) != record.state:
+            states[cell.id] = record.state
+            tell(f"{cell.id}: {record.state} {record.error}".rstrip())
+        if record.state == "submitted" and record.phase:
+            screen = screens.setdefault(
+                cell.id, Screen(stderr(), cell.id, line_seconds=_LINE_SECONDS)
+            )
+            waiting = f"waiting: {record.waits_for}" if record.waits_for else ""
+            screen.show(record.phase, record.done, record.total, (), waiting)
 
     return show
 

@@ -126,8 +126,7 @@ def test_what_a_cell_waits_for_is_told_once_while_it_does(
     (cell,) = during[0]
     assert err.splitlines() == [
         f"{cell}: submitted",
-        f"{cell}: submitted calibrating, waiting: {WAITED_FOR}",
-        f"{cell}: submitted calibrating",
+        f"{cell}: calibrating, waiting: {WAITED_FOR}",
         f"{cell}: failed it was cancelled",
     ]
     journal = tmp_path / "out" / "suite.json"
