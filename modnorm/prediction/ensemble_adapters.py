@@ -32,7 +32,8 @@ def export_adapters(
     names = tuple(f"expert-{rank}" for rank in range(1, ensemble.ensemble_size + 1))
     with atomic_directory(directory) as draft:
         for rank, (name, expert) in enumerate(zip(names, ensemble.experts, strict=True), 1):
-            card = _card(ensemble, base, rank, finding)
+            title = f"Candidate {expert.index} as an adapter"
+            card = adapter_card(base, title, expert_facts(ensemble, rank), finding)
             write_adapter(base, expert.descriptor, ensemble.scale_map, draft / name, card=card)
         page = _page(ensemble, base, names, finding)
         (draft / CARD).write_text(page, encoding="utf-8")
@@ -51,13 +52,6 @@ def serving_command(
         *("--max-loras", str(len(names)), "--max-lora-rank", str(largest)),
         *("--lora-modules", *(f"{name}={folder / name}" for name in names)),
     )
-
-
-def _card(
-    ensemble: EnsembleDefinition, base: Checkpoint, rank: int, finding: TokenizerFinding
-) -> str:
-    title = f"Candidate {ensemble.experts[rank - 1].index} as an adapter"
-    return adapter_card(base, title, expert_facts(ensemble, rank), finding)
 
 
 def _page(
@@ -107,27 +101,20 @@ def rebuild(
     """
     require_new(directory)
     manifest.prompt.check(manifest.ensemble, base)
-    with atomic_directory(directory) as draft:
-        return _write(manifest, base, draft, finding)
-
-
-def _write(
-    manifest: EnsembleManifest, base: Checkpoint, draft: Path, finding: TokenizerFinding
-) -> tuple[str, ...]:
-    names = []
     experts = zip(manifest.ensemble.experts, manifest.weights_sha256, strict=True)
-    for rank, (expert, stated) in enumerate(experts, 1):
-        name = f"expert-{rank}"
-        facts = expert_facts(manifest.ensemble, rank)
-        card = model_card(base, f"Candidate {expert.index}", facts, finding)
-        scale_map = manifest.ensemble.scale_map
-        found = export_candidate(base, expert.descriptor, scale_map, draft / name, card=card)
-        if found != stated:
-            raise ConflictError(
-                f"the weights of candidate {expert.index} have digest {found[:16]}, the manifest "
-                f"states {stated[:16]}",
-                field="manifest",
-                remedy="the manifest is damaged, or another version of the noise wrote it",
-            )
-        names.append(name)
+    names = []
+    with atomic_directory(directory) as draft:
+        for rank, (expert, stated) in enumerate(experts, 1):
+            names.append(f"expert-{rank}")
+            facts = expert_facts(manifest.ensemble, rank)
+            card = model_card(base, f"Candidate {expert.index}", facts, finding)
+            scale_map, place = manifest.ensemble.scale_map, draft / names[-1]
+            found = export_candidate(base, expert.descriptor, scale_map, place, card=card)
+            if found != stated:
+                raise ConflictError(
+                    f"the weights of candidate {expert.index} have digest {found[:16]}, the "
+                    f"manifest states {stated[:16]}",
+                    field="manifest",
+                    remedy="the manifest is damaged, or another version of the noise wrote it",
+                )
     return tuple(names)

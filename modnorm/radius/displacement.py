@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+import numpy as np
 import torch
 import transformers
 from transformers import PreTrainedModel
@@ -81,8 +82,9 @@ class DisplacementSums:
         self._positions = 0
         self._coordinates = 0
         self._kl = 0.0
-        self._moved: list[float] = []
-        self._length: list[float] = []
+        self._moved = np.zeros(1)
+        self._length = np.zeros(1)
+        """Sums of squares by hidden state: of its change, and of the base's."""
 
     @torch.inference_mode()
     def add(self, base: ModelOutputs, other: ModelOutputs) -> None:
@@ -90,33 +92,22 @@ class DisplacementSums:
         self._positions += len(base.logits)
         self._coordinates += base.states[-1].numel()
         self._kl += float(symmetric_kl(base.logits, other.logits).sum())
-        moved = [_squares(two, one) for one, two in zip(base.states, other.states, strict=True)]
-        length = [_squares(one) for one in base.states]
-        self._moved = _added(self._moved, moved)
-        self._length = _added(self._length, length)
+        pairs = zip(base.states, other.states, strict=True)
+        self._moved = self._moved + [
+            float((two.double() - one.double()).square().sum()) for one, two in pairs
+        ]
+        self._length = self._length + [float(one.double().square().sum()) for one in base.states]
 
     def displacement(self) -> Displacement:
         """Return the figures over all added positions, at least one."""
-        states = [
-            math.sqrt(moved / length) if length else math.nan
-            for moved, length in zip(self._moved, self._length, strict=True)
-        ]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            states = np.sqrt(self._moved / self._length).tolist()
         return Displacement(
             kl=self._kl / self._positions,
             hidden=states[-1],
             hidden_rms=math.sqrt(self._moved[-1] / self._coordinates),
             states=tuple(states),
         )
-
-
-def _squares(values: torch.Tensor, minus: torch.Tensor | None = None) -> float:
-    """Return the sum of squares of values, or of their difference from `minus`."""
-    wide = values.double()
-    return float((wide if minus is None else wide - minus.double()).square().sum())
-
-
-def _added(sums: list[float], more: list[float]) -> list[float]:
-    return [a + b for a, b in zip(sums, more, strict=True)] if sums else more
 
 
 _PADDING = 0
