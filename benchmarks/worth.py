@@ -25,7 +25,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from benchmarks.pipeline.recording import GpuBusy
-from modnorm.analysis.run_files import read_timings
+from modnorm.analysis.run import load_run
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import import_engine
 from modnorm.engines.protocol import Engine
@@ -166,7 +166,7 @@ def _run(
             stderr=log,
         )
         total = time.time() - began
-        timings = read_timings(place / "run") if ended.returncode == 0 else None
+        timings = load_run(place / "run").timings() if ended.returncode == 0 else None
         if timings is None:
             print(f"{name} failed: see {place / 'run.log'}", flush=True)
             return None

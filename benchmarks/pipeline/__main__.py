@@ -28,7 +28,6 @@ from statistics import median
 from benchmarks.pipeline.recording import Event, GpuBusy, first_gpu, quantile, read_events
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run import load_run
-from modnorm.analysis.run_files import read_timings
 from modnorm.spec import ExperimentSpec, load_spec
 
 PHASES = ("start", "calibrate", "load", "search", "vote", "report")
@@ -139,7 +138,7 @@ def _ours(options: argparse.Namespace, side: str) -> Side:
         )
     else:
         began, ended = _run("modnorm", arguments, options.out, name)
-    timings = read_timings(place)
+    timings = load_run(place).timings()
     phases = timings["phases"]
     assert isinstance(phases, dict)
     calibrate = datetime.fromisoformat(str(timings["created"])).timestamp() + phases["pending"]

@@ -1,5 +1,6 @@
 """A finished run, read from its directory alone, without a lab or a database."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -35,11 +36,11 @@ from modnorm.analysis.run_files import (
     RESULTS,
     SCALE_MAP,
     SPEC,
+    TIMINGS,
     VOTES,
+    describe_seconds,
     not_a_run,
     read_document,
-    read_seconds,
-    read_timings,
     rows_file,
     runs_inside,
     unreadable,
@@ -337,7 +338,14 @@ class Run:
 
     def timings(self) -> Mapping[str, object]:
         """Return the content of `timings.json`."""
-        return read_timings(self.path)
+        path = self.path / TIMINGS
+        try:
+            timings = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise unreadable(path, error) from error
+        if not isinstance(timings, dict):
+            raise InvalidInputError(f"{path} holds no JSON object", field="run")
+        return timings
 
     def environments(self) -> Sequence[Environment]:
         """Return the environments in which the answers were given."""
@@ -347,7 +355,7 @@ class Run:
 
     def seconds(self) -> str | None:
         """Return the seconds of each phase in words; None where unknown."""
-        return read_seconds(self.path)
+        return describe_seconds(self.timings()) if (self.path / TIMINGS).exists() else None
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a table with one line for each ensemble.

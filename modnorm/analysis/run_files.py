@@ -53,18 +53,6 @@ def rows_file(split: str) -> str:
     return f"rows/{split}.jsonl"
 
 
-def read_timings(directory: Path) -> Mapping[str, object]:
-    """Return the content of `timings.json`."""
-    path = directory / TIMINGS
-    try:
-        timings = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
-    if not isinstance(timings, dict):
-        raise InvalidInputError(f"{path} holds no JSON object", field="run")
-    return timings
-
-
 def read_document(path: Path, schema: str, kind: str) -> tuple[str, dict[str, object]]:
     """Return the text and the content of a JSON document of a run or of a distillation."""
     try:
@@ -79,11 +67,6 @@ def read_document(path: Path, schema: str, kind: str) -> tuple[str, dict[str, ob
     if not isinstance(document, dict) or document.get("schema") != schema:
         raise InvalidInputError(f"{path} does not have the schema {schema}", field="directory")
     return text, document
-
-
-def read_seconds(directory: Path) -> str | None:
-    """Return the seconds of each phase in words; None where `timings.json` is missing."""
-    return describe_seconds(read_timings(directory)) if (directory / TIMINGS).exists() else None
 
 
 def unreadable(path: Path, error: Exception) -> InvalidInputError:

@@ -12,6 +12,7 @@ from modnorm.v1 import experiment_pb2 as experiments
 if TYPE_CHECKING:
     from modnorm.analysis.distillation import DistillationDocument
     from modnorm.analysis.document import BaseEntry, ExpertEntry, ResultsDocument
+    from modnorm.analysis.run import Run
 
 
 def write_results(
@@ -24,10 +25,11 @@ def write_results(
         describe_truncated,
     )
     from modnorm.analysis.environments import describe_mixed
+    from modnorm.analysis.run import load_run
     from modnorm.client.fetching import save_run
 
     save_run(client, experiment.id, directory.path)
-    document = read_results(directory.path)
+    document = load_run(directory.path).document
     notes = (
         describe_truncated(document),
         describe_lost_search(document),
@@ -39,19 +41,10 @@ def write_results(
     return directory.path / "report.html"
 
 
-def read_results(directory: Path) -> "ResultsDocument":
-    """Return the results in a run directory."""
-    from modnorm.analysis.run import load_run
-
-    return load_run(directory).document
-
-
-def print_results(directory: Path, document: "ResultsDocument") -> None:
+def print_results(run: "Run") -> None:
     """Print the figures and the seconds of a finished run."""
-    from modnorm.analysis.run_files import read_seconds
-
-    print_table(document)
-    if seconds := read_seconds(directory):
+    print_table(run.document)
+    if seconds := run.seconds():
         echo(seconds)
 
 
@@ -113,6 +106,7 @@ def show_directory(directory: Path) -> None:
     Of several runs, damaged ones are left out with a note.
     """
     from modnorm.analysis.distillation import is_distillation, load_distillation
+    from modnorm.analysis.run import load_run
     from modnorm.analysis.run_files import RESULTS, not_a_run, runs_inside
 
     if is_distillation(directory):
@@ -124,40 +118,41 @@ def show_directory(directory: Path) -> None:
     if not runs:
         raise not_a_run(directory)
     is_one = runs[0] == directory
-    found: dict[Path, ResultsDocument | None] = {}
+    found: dict[Path, Run | None] = {}
     for run in runs[:1] if is_one else runs:
         try:
-            found[run] = read_results(run) if (run / RESULTS).is_file() else None
+            found[run] = load_run(run) if (run / RESULTS).is_file() else None
         except InvalidInputError as error:
             if len(runs) == 1:
                 raise
             note(f"{run} is left out: {error.message}")
-    documents = [document for document in found.values() if document is not None]
+    documents = [run.document for run in found.values() if run is not None]
     if emit_json(documents[0] if is_one and documents else documents):
         return
-    for run, document in found.items():
-        if document is None:
-            echo(f"{run}  not finished; the command that started it resumes it")
+    for path, one in found.items():
+        if one is None:
+            echo(f"{path}  not finished; the command that started it resumes it")
         else:
-            echo(f"{run}  finished")
-            print_run(run)
+            echo(f"{path}  finished")
+            print_run(path)
 
 
 def print_run(run: Path) -> None:
     """Print the results of a finished run, with remarks on them; of predictions their file."""
     from modnorm.analysis.document import describe_overlap, describe_truncated
     from modnorm.analysis.environments import describe_mixed
+    from modnorm.analysis.run import load_run
     from modnorm.analysis.run_files import PREDICTIONS
 
     if (run / PREDICTIONS).is_file():
         echo(str(run / PREDICTIONS))
         return
-    results = read_results(run)
-    print_results(run, results)
+    results = load_run(run)
+    print_results(results)
     remarks = (
-        describe_overlap(results),
-        describe_truncated(results),
-        describe_mixed(results["mixed_environments"]),
+        describe_overlap(results.document),
+        describe_truncated(results.document),
+        describe_mixed(results.document["mixed_environments"]),
     )
     for remark in filter(None, remarks):
         note(remark)

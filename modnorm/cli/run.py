@@ -122,7 +122,8 @@ def _check_runs(runs: Sequence[_PlannedRun]) -> list[_PlannedRun]:
 
 def _run_all(runs: Sequence[_PlannedRun], home: Path, refused: Collection[_PlannedRun]) -> None:
     """Carry out runs in a lab inside this process, and print their results."""
-    from modnorm.cli.results import print_results, read_results
+    from modnorm.analysis.run import load_run
+    from modnorm.cli.results import print_results
     from modnorm.client.run_directory import state_directory
 
     left = [planned for planned in runs if planned not in refused]
@@ -134,7 +135,7 @@ def _run_all(runs: Sequence[_PlannedRun], home: Path, refused: Collection[_Plann
                 f"{planned.directory.path} has the results of this spec, so nothing is run; "
                 "another --out runs it again"
             )
-            print_results(planned.directory.path, read_results(planned.directory.path))
+            print_results(load_run(planned.directory.path))
     if left:
         with lab_here(home) as client:
             for planned in left:
@@ -148,7 +149,7 @@ def _run_all(runs: Sequence[_PlannedRun], home: Path, refused: Collection[_Plann
                     failed.append(planned)
                     say(f"failed: {planned.directory.path.name}: {error}")
     if output.as_json:
-        documents = [read_results(each.directory.path) for each in runs if each not in failed]
+        documents = [load_run(each.directory.path).document for each in runs if each not in failed]
         emit_json(documents[0] if len(runs) == 1 else documents)
     if failed:
         names = ", ".join(each.directory.path.name for each in runs if each in failed)
@@ -159,14 +160,15 @@ def _run_all(runs: Sequence[_PlannedRun], home: Path, refused: Collection[_Plann
 
 
 def _carry_out(client: "Client", planned: _PlannedRun) -> None:
-    from modnorm.cli.results import print_results, read_results, write_results
+    from modnorm.analysis.run import load_run
+    from modnorm.cli.results import print_results, write_results
 
     experiment = submit_here(client, planned.spec)
     planned.directory.claim(planned.spec)
     show_remarks(client, experiment.id)
     experiment = follow_to_end(client, experiment, title=planned.file.stem, go_on=SAME_COMMAND)
     report = write_results(client, experiment, planned.directory)
-    print_results(planned.directory.path, read_results(planned.directory.path))
+    print_results(load_run(planned.directory.path))
     say(f"report: {report}")
 
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from modnorm.analysis.run_files import read_timings
 from modnorm.client.client import Client
 from modnorm.client.connection import get_experiment
 from modnorm.engines import load_engine
@@ -130,7 +129,7 @@ def rewards(found):
 
 def attempts(found):
     """The candidates in `timings.json`."""
-    return read_timings(found.path)["candidates"]
+    return found.timings()["candidates"]
 
 
 @pytest.fixture(scope="module")

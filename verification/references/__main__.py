@@ -10,11 +10,14 @@ exception has no reason, or if a reason is no longer needed.
 import argparse
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import pandas as pd
 
 from modnorm.sandbox import Sandbox
 from modnorm.tasks import Judgement, Task, get_task
@@ -70,22 +73,16 @@ def read_rows(folder: Path) -> list[RawRow]:
 def check(task: Task, rows: Sequence[RawRow], threads: int) -> list[Result]:
     """Judge all statements of a task's rows, references first; print the speed."""
     statements, results = list(state(task.name, rows)), list[Result]()
+    many = threads if runs_programs(task.name) else 1
     for right, kind in ((True, "references"), (False, "wrong answers")):
         chosen = [each for each in statements if each.wording.right == right]
         began = time.perf_counter()
-        results += _judge_all(task, chosen, threads)
+        with ThreadPoolExecutor(many) as pool:
+            results += pool.map(partial(_result, task), chosen)
         seconds = time.perf_counter() - began
         rate = f"{len(chosen) / seconds:,.0f} a second"
         print(f"{task.scorer}: {len(chosen):,} {kind} in {seconds:.1f} s, {rate}", flush=True)
     return results
-
-
-def _judge_all(task: Task, statements: Sequence[Statement], threads: int) -> list[Result]:
-    """Judge statements in order, several programs concurrently."""
-    if not runs_programs(task.name):
-        return [_result(task, each) for each in statements]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda each: _result(task, each), statements))
 
 
 def _result(task: Task, statement: Statement) -> Result:
@@ -98,28 +95,23 @@ def _result(task: Task, statement: Statement) -> Result:
 
 
 def _lines(scorer: str, results: Sequence[Result]) -> Iterator[str]:
-    wordings: dict[tuple[str, bool], list[Result]] = defaultdict(list)
-    for result in results:
-        wording = result.statement.wording
-        wordings[wording.name, wording.right].append(result)
-    for (name, right), group in sorted(wordings.items(), key=lambda item: not item[0][1]):
+    frame = pd.DataFrame(
+        {
+            "wording": each.statement.wording.name,
+            "right": each.statement.wording.right,
+            "counts": each.counts,
+            "explained": each.excepted and not each.unexplained,
+            "unexplained": each.unexplained,
+        }
+        for each in results
+    )
+    for (right, name), group in frame.groupby(["right", "wording"], sort=False):
+        counted, explained, unexplained = group[["counts", "explained", "unexplained"]].sum()
         must = len(group) if right else 0
-        excepted = sum(result.excepted for result in group)
-        unexplained = sum(result.unexplained for result in group)
-        counted = sum(result.counts for result in group)
         yield (
             f"| `{scorer}` | {name} | {len(group):,} | {counted:,} | {must:,} "
-            f"| {excepted - unexplained:,} | {unexplained:,} |"
+            f"| {explained:,} | {unexplained:,} |"
         )
-
-
-def _reasons(scorer: str, results: Sequence[Result], *, every: bool) -> Iterator[str]:
-    used = Counter(result.reason for result in results if result.reason is not None)
-    for explanation, count in used.items():
-        yield f"{scorer}: {count:,} times: {explanation.reason}"
-    for result in results:
-        if every and result.excepted:
-            yield f"{scorer}: {_show(result)}"
 
 
 def _show(result: Result) -> str:
@@ -144,18 +136,14 @@ def _stale(task: Task, results: Sequence[Result]) -> Iterator[str]:
                 yield f"{task.scorer}: row {row} is no longer one: {explanation.reason}"
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check all scorers of the requested tasks and print; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m verification.references")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--task", choices=tasks(), nargs="+", default=tasks())
     parser.add_argument("--threads", type=int, default=2, help="programs to run concurrently")
     parser.add_argument("--explain", action="store_true", help="print every exception")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Check all scorers of the requested tasks and print; return the exit code."""
-    options = _parse(arguments)
+    options = parser.parse_args(arguments)
     table, faults = [HEAD], list[str]()
     with Sandbox() as sandbox:
         for name in options.task:
@@ -167,7 +155,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for scorer in scorer_names(name) if rows else ():
                 task = get_task(name, scorer=scorer, sandbox=sandbox)
                 results = check(task, rows, options.threads)
-                print(*_reasons(scorer, results, every=options.explain), sep="\n")
+                for reason, times in Counter(
+                    each.reason for each in results if each.reason
+                ).items():
+                    print(f"{scorer}: {times:,} times: {reason.reason}")
+                for each in results if options.explain else ():
+                    if each.excepted:
+                        print(f"{scorer}: {_show(each)}")
                 table += _lines(scorer, results)
                 faults += [*_stale(task, results)]
                 faults += [_show(result) for result in results if result.unexplained]

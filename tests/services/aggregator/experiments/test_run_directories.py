@@ -6,7 +6,6 @@ import json
 import pytest
 
 from modnorm.analysis.run import load_run
-from modnorm.analysis.run_files import read_timings
 from modnorm.errors import NotFoundError, PreconditionError
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.experiments.run_writing import overlap
@@ -57,7 +56,7 @@ def test_a_directory_holds_what_the_database_does(world, directories, finished):
         size = (vote.population, vote.ensemble_size)
         counted = world.experiments.votes(finished, *size)[vote.row]
         assert (vote.answer, vote.support) == (counted.answer, counted.support)
-    timings = read_timings(run.path)
+    timings = run.timings()
     assert timings["experiment"] == finished
     assert {"experiment", "phases", "candidates"} <= timings.keys()
 
