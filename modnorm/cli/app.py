@@ -4,7 +4,6 @@ import atexit
 import gc
 import json
 import sys
-from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -86,7 +85,12 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        _refuse_other_encodings(sys.argv[1:])
+        for number, word in enumerate(sys.argv[1:], 1):
+            if not is_utf8(word):
+                raise errors.InvalidInputError(
+                    f"argument {number} is not UTF-8: {word!a}",
+                    remedy="use names in UTF-8, under a locale of UTF-8 such as LC_ALL=C.UTF-8",
+                )
         sys.exit(build_app()(prog_name="modnorm", standalone_mode=False) or 0)
     except typer.TyperException as error:
         _report_usage(error)
@@ -100,15 +104,6 @@ def main() -> None:
         sys.exit(exit_code(fault))
     finally:
         output.as_json = output.quiet = False
-
-
-def _refuse_other_encodings(words: Sequence[str]) -> None:
-    for number, word in enumerate(words, 1):
-        if not is_utf8(word):
-            raise errors.InvalidInputError(
-                f"argument {number} is not UTF-8: {word!a}",
-                remedy="use names in UTF-8, under a locale of UTF-8 such as LC_ALL=C.UTF-8",
-            )
 
 
 def exit_code(error: errors.ModnormError) -> int:

@@ -163,13 +163,13 @@ def scales(
     if emit_json(rows):
         return
     headings = ("tensor", "group", "role", "mass", "base", "correction", "scale", "R/s")
-    echo_table(headings, ((name, *_cells(row)) for name, row in rows.items()))
-
-
-def _cells(row: dict[str, object]) -> tuple[str, ...]:
-    figures = [row[n] for n in ("mass", "base_scale", "correction", "scale", "radius_over_scale")]
-    texts = (f"{each:.6g}" if isinstance(each, float) else "-" for each in figures)
-    return str(row["group"]), str(row["role"]), *texts
+    names = ("mass", "base_scale", "correction", "scale", "radius_over_scale")
+    lines = []
+    for tensor, row in rows.items():
+        figures = (row[name] for name in names)
+        texts = (f"{each:.6g}" if isinstance(each, float) else "-" for each in figures)
+        lines.append((tensor, str(row["group"]), str(row["role"]), *texts))
+    echo_table(headings, lines)
 
 
 def cast(

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from modnorm.prediction.ensemble_definition import EnsembleDefinition
     from modnorm.prediction.predictor import PredictionSettings
     from modnorm.prediction.ranked_votes import OnProgress, Prediction
-    from modnorm.tasks import Task
     from modnorm.tasks.row_files import Raw
 
 
@@ -184,6 +183,7 @@ def _answered_in_lab(
     """Yield the predictions of a lab's evaluators, in the order of the questions."""
     from modnorm.prediction.ensemble_definition import task_identity
     from modnorm.prediction.predictor import PredictionSettings
+    from modnorm.tasks.row_loading import parse_question, read_raw_questions
     from modnorm.wire.conversions import spec_from_proto
     from modnorm.wire.run_messages import provenance
 
@@ -196,23 +196,21 @@ def _answered_in_lab(
         )
     with in_lab(choice.source, lab) as (client, experiment):
         task = task_identity(spec_from_proto(experiment.spec), provenance(experiment)).load()
+
+        def checked() -> "Iterator[Raw]":
+            """Yield the raw questions of the file, whose errors name the line."""
+            for place, raw in read_raw_questions(questions):
+                parse_question(task, raw, place)
+                yield raw
+
         yield from client.predict(
             choice.source,
-            _checked(task, questions),
+            checked(),
             choice.population,
             choice.size,
             ask_all=settings.ask_all,
             on_progress=on_progress,
         )
-
-
-def _checked(task: "Task", questions: Path) -> "Iterator[Raw]":
-    """Yield the raw questions of a file, whose errors name the line."""
-    from modnorm.tasks.row_loading import parse_question, read_raw_questions
-
-    for place, raw in read_raw_questions(questions):
-        parse_question(task, raw, place)
-        yield raw
 
 
 def _write(predictions: "Iterable[Prediction]", out: Path | None) -> int:

@@ -294,13 +294,11 @@ def _held(out: Path) -> Iterator[None]:
 
 
 def _conclude(document: "GridDocument | MatchingDocument", shown: Rows, out: Path) -> None:
-    """Write `radius.json` and `radius.png`, store the artifact, show it."""
-    from modnorm.analysis.plots import draw_radius
+    """Write `radius.json`, store the artifact, show it."""
     from modnorm.radius.artifact import RadiusArtifact, keep_artifact
 
     artifact, file = RadiusArtifact.of(document), out / "radius.json"
     write_file(file, artifact.to_json().encode())
-    write_file(out / "radius.png", draw_radius(document))
     keep_artifact(artifact, settings().cache)
     if emit_json({"digest": artifact.digest, "artifact": json.loads(artifact.to_json())}):
         return

@@ -181,6 +181,9 @@ def view(
     The page reads and never writes. It asks for no token: at an address other than loopback,
     everybody who reaches the port reads the runs. Ctrl-C ends it.
     """
+    from contextlib import suppress
+    from ipaddress import ip_address
+
     import uvicorn
 
     from modnorm.client.embedded import read_unfinished
@@ -188,7 +191,10 @@ def view(
     from modnorm.web.guard import LOOPBACK
     from modnorm.web.run_directories import DirectoryCatalog
 
-    if _is_wildcard(host):
+    is_wildcard = not host
+    with suppress(ValueError):  # a name
+        is_wildcard = is_wildcard or ip_address(host).is_unspecified
+    if is_wildcard:
         raise InvalidInputError(
             f"{host} stands for all addresses, so the Host header cannot be checked",
             field="host",
@@ -204,15 +210,6 @@ def view(
             say(f"everybody who reaches {host} can read these runs")
         uvicorn.Server(_config(app)).run(sockets=[listener])
     raise typer.Exit(INTERRUPTED)  # uvicorn returns after Ctrl-C
-
-
-def _is_wildcard(host: str) -> bool:
-    from ipaddress import ip_address
-
-    try:
-        return not host or ip_address(host).is_unspecified
-    except ValueError:  # a name
-        return False
 
 
 def listen(host: str, port: int) -> socket.socket:

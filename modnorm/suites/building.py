@@ -112,7 +112,12 @@ def _base_rows(
     Its rows are the options of the axes that choose a model, task or engine. The label stands in
     the place of the first other axis.
     """
-    kept = [axis for axis in spec.rows if axis == "seed" or _chooses_base(axis, data)]
+    suite, kept = data.loaded.suite, []
+    for axis in spec.rows:
+        fragments = [*suite.axes.get(axis, {}).values()]
+        fragments += [override.set for override in suite.overrides if axis in override.where]
+        if axis == "seed" or any(_BASE_SECTIONS & fragment.keys() for fragment in fragments):
+            kept.append(axis)
     groups = list(dict.fromkeys([*kept, *spec.columns, "seed"]))
     base = data.values("base", places).groupby(groups, observed=True)["value"].last().reset_index()
     others = [axis for axis in spec.rows if axis not in kept]
@@ -121,13 +126,6 @@ def _base_rows(
     if not others:
         base[spec.rows[-1]] = base[spec.rows[-1]].astype(str) + f", {label}"
     return base
-
-
-def _chooses_base(axis: str, data: TidySuite) -> bool:
-    suite = data.loaded.suite
-    fragments = [*suite.axes.get(axis, {}).values()]
-    fragments += [override.set for override in suite.overrides if axis in override.where]
-    return any(_BASE_SECTIONS & fragment.keys() for fragment in fragments)
 
 
 def _with_reductions(spec: MetricTable, data: TidySuite, metrics: pd.DataFrame) -> BuiltTable:
@@ -248,25 +246,18 @@ def _contrast_notes(
 
 def _compare(both: pd.DataFrame) -> str:
     """State in how many places the first option is above the second one."""
-    ours, paper = (_order(both[name] - both[f"{name}_other"]) for name in ("ours", "paper"))
+    gaps = [both[name] - both[f"{name}_other"] for name in ("ours", "paper")]
+    ours, paper = (gap.mask(gap.abs() <= SAME, 0).transform(np.sign) for gap in gaps)
+    ties = [f", {count} tied" if (count := (each == 0).sum()) else "" for each in (ours, paper)]
     differing = both["place"][ours.notna() & paper.notna() & (ours != paper)]
-    text = f"{(ours > 0).sum()} of {ours.count()} places{_ties(ours)}"
+    text = f"{(ours > 0).sum()} of {ours.count()} places{ties[0]}"
     if paper.count():
-        text += f"; in the paper {(paper > 0).sum()} of {paper.count()}{_ties(paper)}"
+        text += f"; in the paper {(paper > 0).sum()} of {paper.count()}{ties[1]}"
     if len(differing):
         text += f"; another order than the paper's: {', '.join(differing.replace('', 'here'))}"
     elif paper.count() and ours.count():
         text += "; the same order as the paper's wherever both are known"
     return text
-
-
-def _order(differences: "pd.Series[float]") -> "pd.Series[float]":
-    return differences.mask(differences.abs() <= SAME, 0).transform(np.sign)
-
-
-def _ties(order: "pd.Series[float]") -> str:
-    ties = (order == 0).sum()
-    return f", {ties} tied" if ties else ""
 
 
 def _choice_notes(spec: DevelopmentTable, table: BuiltTable) -> tuple[str, ...]:

@@ -1,9 +1,7 @@
 import json
 
 import pytest
-from matplotlib.figure import Figure
 
-from modnorm.analysis import plots
 from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.spec import parse_spec
@@ -99,13 +97,3 @@ def test_another_rank_is_refused(make_grid, make_spec):
     low["method"]["rank"] = 4
     settled = RadiusArtifact.from_json(json.dumps(low)).resolve(parse_spec(content))
     assert (settled.method.rank, settled.method.radius) == (4, 0.16)
-
-
-def test_a_plot_shows_ratios_as_plain_numbers(make_matching):
-    figures = {0.1: [(0.01, 0.05)], 0.2: [(1.0, 5.0)]}
-    artifact = make_matching([(1.0, 5.0)], figures, 0.2)
-    axes = Figure().subplots()
-    plots._matching(axes, artifact.document)
-    axes.figure.canvas.draw()
-    labels = {label.get_text() for label in axes.get_yticklabels()}
-    assert {"0.01", "0.1", "1"} <= labels
