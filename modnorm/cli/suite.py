@@ -276,7 +276,7 @@ def calibrate_origins(
 
 
 def _progress_lines() -> "Callable[[Cell, CellRecord], None]":
-    """Return what prints a line when a cell changes its state, and once a minute while it works."""
+    """Return what prints a line at a change of a cell, and once a minute while it works."""
     from modnorm.cli.progress import Screen
 
     states: dict[str, str] = {}
