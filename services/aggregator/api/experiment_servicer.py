@@ -177,7 +177,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         """Store an experiment and start its setup."""
         store = self._experiments.create
         record = await asyncio.to_thread(store, request_id, admission, tenant)
-        if admission.of:
+        if admission.asked_run:
             self._follow_up(Change(record.experiment.id, pending=True))
         else:
             self._conductor.drive(record.experiment.id)

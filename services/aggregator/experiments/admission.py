@@ -63,7 +63,7 @@ class Admission:
     texts: Sequence[tuple[ArtifactKind, StoredText]]
     remarks: Sequence[str] = ()
     """Words for its first event."""
-    of: str = ""
+    asked_run: str = ""
     """Id of the finished run whose experts answer questions; empty for a search."""
 
 
@@ -306,4 +306,4 @@ def admit_questions(session: Session, asked: experiment_pb2.Questions) -> Admiss
         "heldout_rows": len(asked.rows),
         "experts": ensemble.experts,
     }
-    return Admission(inputs, [(ArtifactKind.ROWS, questions)], of=run.id)
+    return Admission(inputs, [(ArtifactKind.ROWS, questions)], asked_run=run.id)

@@ -20,12 +20,7 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from modnorm.services.aggregator.storage.lookups import StoredText
-from modnorm.services.aggregator.storage.tables import (
-    IN_SETUP,
-    ArtifactKind,
-    Experiment,
-    ExperimentState,
-)
+from modnorm.services.aggregator.storage.tables import IN_SETUP, Experiment, ExperimentState
 from modnorm.services.common.logging import internal_error
 from modnorm.spec import MethodSpec
 from modnorm.tasks.task_errors import render_prompts
@@ -163,7 +158,7 @@ class Conductor:
     async def _calibrate(self, experiment: Experiment) -> None:
         """Calibrate on the prompts of the first selection rows."""
         spec, load = experiment.spec, self._experiments.artifact
-        text = await asyncio.to_thread(load, experiment.selection_digest, ArtifactKind.ROWS)
+        text = await asyncio.to_thread(load, experiment.selection_digest)
         rows = [json.loads(line) for line in text.split("\n")[: spec.calibration.examples]]
         task = experiment.task()
         prompts = await asyncio.to_thread(render_prompts, task, rows, "selection row")
@@ -186,9 +181,8 @@ class Conductor:
         spec, digest = experiment.spec, experiment.model_digest
         profile_json = None
         if experiment.profile_digest is not None:
-            profile_json = await asyncio.to_thread(
-                self._experiments.artifact, experiment.profile_digest, ArtifactKind.PROFILE
-            )
+            load = self._experiments.artifact
+            profile_json = await asyncio.to_thread(load, experiment.profile_digest)
         scale_map = await self._sampler.scale_map(spec.model, digest, spec.method, profile_json)
         base_map = await self._sampler.scale_map(spec.model, digest, _BASE)
         population: tuple[Descriptor, ...] = ()

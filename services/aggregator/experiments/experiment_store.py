@@ -131,8 +131,8 @@ class ExperimentStore:
                 session.add(experiment)
                 session.flush()
                 record(session, experiment, "; ".join(("created", *admission.remarks)))
-                if admission.of:
-                    _ask_experts(session, experiment, admission.of)
+                if admission.asked_run:
+                    _ask_experts(session, experiment, admission.asked_run)
         except IntegrityError:
             existing = self.find(request_id, admission.inputs["spec_digest"], tenant)
             if existing is None:
@@ -335,9 +335,9 @@ class ExperimentStore:
             raise NotFoundError("the experiment has no such state", field="digest")
         return steps
 
-    def artifact(self, digest: str, kind: ArtifactKind | None = None) -> str:
+    def artifact(self, digest: str) -> str:
         with self._database.read() as session:
-            return load_text(session, kind, digest)
+            return load_text(session, digest)
 
     def events(self, experiment_id: str, cursor: int, limit: int) -> tuple[Sequence[Event], bool]:
         """Return the next events, and whether the last of them ended the experiment.
@@ -378,12 +378,12 @@ class ExperimentStore:
         return ExperimentRecord(experiment, progress, base, ensembles, states)
 
 
-def _ask_experts(session: Session, experiment: Experiment, of: str) -> None:
+def _ask_experts(session: Session, experiment: Experiment, run_id: str) -> None:
     """Give a new experiment the experts of a finished run, and begin their answers."""
-    lock_experiment(session, of)  # it may be removed meanwhile, with the artifacts of both
+    lock_experiment(session, run_id)  # it may be removed meanwhile, with the artifacts of both
     experts = session.exec(
         select(Candidate).where(
-            Candidate.experiment_id == of, col(Candidate.index).in_(experiment.ranking)
+            Candidate.experiment_id == run_id, col(Candidate.index).in_(experiment.asked_experts)
         )
     )
     rows = [expert.model_dump() | {"experiment_id": experiment.id} for expert in experts]

@@ -29,8 +29,8 @@ for too long between two statements, as it would with a thousand sheets."""
 def selection_of(session: Session, experiment: Experiment) -> Selection:
     """Return the experts of every (N, K) after the selection, or those that are only asked."""
     population = experiment.spec.population
-    if ranking := experiment.ranking:
-        return {(population.size, len(ranking)): ranking}
+    if asked := experiment.asked_experts:
+        return {(population.size, len(asked)): asked}
     rewards: list[float | None] = [None] * population.size
     scored = session.exec(
         select(Job.candidate, Job.metric).where(
@@ -151,10 +151,10 @@ def _countable(
     A question's ballot counts once all better-ranked experts have answered. So no answer is
     missing that the experts would give one after another (`RankedVotes`).
     """
-    if not experiment.ranking:
+    if not experiment.asked_experts:
         return ballots
     known = dict(ballots)
-    uncounted = [each for each in experiment.ranking if each not in votes.counted]
+    uncounted = [each for each in experiment.asked_experts if each not in votes.counted]
     return [(each, known[each]) for each in takewhile(known.__contains__, uncounted)]
 
 

@@ -60,8 +60,8 @@ def start_selecting(session: Session, experiment: Experiment, candidates: Collec
 
 def start_answering(session: Session, experiment: Experiment) -> None:
     """Begin the answers of the experts of a finished run to questions."""
-    batch = {Split.QUESTIONS: experiment.ranking}
-    message = f"{len(experiment.ranking)} experts answer {experiment.heldout_rows} questions"
+    batch = {Split.QUESTIONS: experiment.asked_experts}
+    message = f"{len(experiment.asked_experts)} experts answer {experiment.heldout_rows} questions"
     _begin(session, experiment, ExperimentState.VOTING, batch, message)
 
 
@@ -123,7 +123,7 @@ def _finish_phase(session: Session, experiment: Experiment) -> None:
     """Select the experts after the selection, vote after the held-out answers."""
     session.flush()
     try:
-        if experiment.ranking:  # its files hold the votes
+        if experiment.asked_experts:  # its files hold the votes
             end(session, experiment, ExperimentState.SUCCEEDED, "answered")
         elif experiment.state is ExperimentState.VOTING:
             _finish(session, experiment)

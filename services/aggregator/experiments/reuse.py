@@ -31,7 +31,6 @@ from modnorm.services.aggregator.storage.evaluation_cache import RESULT, Evaluat
 from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, load_rows, load_text
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
-    ArtifactKind,
     Candidate,
     Experiment,
     Job,
@@ -125,7 +124,7 @@ def content_keys(
 
 def _noise_digest(session: Session, scale_map_digest: str) -> str:
     """Return the digest of what a scale map says about noise; empty if it perturbs nothing."""
-    scale_map = ScaleMap.from_json(load_text(session, ArtifactKind.SCALE_MAP, scale_map_digest))
+    scale_map = ScaleMap.from_json(load_text(session, scale_map_digest))
     active = [[one.name, one.shape, one.norm, one.scale] for one in scale_map.active]
     return json_digest([scale_map.rank, active]) if active else ""
 
@@ -241,7 +240,7 @@ def _settled(
     Those with most answers come first: they answered first, when few rows were settled. The
     experts that questions are put to come by rank, and only better-ranked ones settle votes.
     """
-    rows, ranking = experiment.heldout_rows, experiment.ranking
+    rows, ranking = experiment.heldout_rows, experiment.asked_experts
     votes = SettledVotes(selection_of(session, experiment), rows)
     if ranking:
         ordered = sorted(found, key=lambda one: ranking.index(one.job.candidate))

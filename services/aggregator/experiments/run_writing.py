@@ -30,7 +30,6 @@ from modnorm.services.aggregator.experiments.messages import PROVENANCE, event_m
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
-    ArtifactKind,
     Experiment,
     Job,
     JobState,
@@ -58,7 +57,7 @@ def write_directory(directory: Path, database: Database, record: ExperimentRecor
     """Write the files of a finished experiment into an empty directory."""
     started = time.monotonic()
     experiment, results = record.experiment, ExperimentStore(database)
-    if experiment.ranking:
+    if experiment.asked_experts:
         _write_votes(directory, results, experiment)
         return
     task = _task(experiment)
@@ -82,7 +81,7 @@ def _write_votes(directory: Path, results: ExperimentStore, experiment: Experime
     write_file(directory / SPEC, encode_json(experiment.spec.model_dump(mode="json")))
     rows = directory / rows_file(Split.HELDOUT)
     rows.parent.mkdir()
-    text = results.artifact(experiment.heldout_digest, ArtifactKind.ROWS)
+    text = results.artifact(experiment.heldout_digest)
     write_file(rows, f"{text}\n".encode())
     with replaced_file(directory / PREDICTIONS) as file:
         for prediction in _predictions(results, experiment):
@@ -91,7 +90,7 @@ def _write_votes(directory: Path, results: ExperimentStore, experiment: Experime
 
 def _predictions(results: ExperimentStore, experiment: Experiment) -> Iterator[Prediction]:
     """Yield the predictions in the order of the questions, in bounded memory."""
-    ranking, count = experiment.ranking, experiment.heldout_rows
+    ranking, count = experiment.asked_experts, experiment.heldout_rows
     ask_all = experiment.spec.population.statistics == "full"
     for start in range(0, count, _BLOCK):
         block = range(start, min(start + _BLOCK, count))
@@ -112,16 +111,16 @@ def _predictions(results: ExperimentStore, experiment: Experiment) -> Iterator[P
 
 def _rows(results: ExperimentStore, experiment: Experiment, split: Split) -> tuple[str, ...]:
     digest, count = experiment.rows_of(split)
-    return tuple(results.artifact(digest, ArtifactKind.ROWS).split("\n")) if count else ()
+    return tuple(results.artifact(digest).split("\n")) if count else ()
 
 
 def _texts(results: ExperimentStore, record: ExperimentRecord) -> Mapping[str, str]:
     """Return the texts of the records by file name, those that the run has."""
     experiment, found = record.experiment, {}
     if experiment.scale_map_digest:
-        found[SCALE_MAP] = results.artifact(experiment.scale_map_digest, ArtifactKind.SCALE_MAP)
+        found[SCALE_MAP] = results.artifact(experiment.scale_map_digest)
     if experiment.profile_digest:
-        found[PROFILE] = results.artifact(experiment.profile_digest, ArtifactKind.PROFILE)
+        found[PROFILE] = results.artifact(experiment.profile_digest)
     if record.states:
         reported = [state.lineage for state in record.states if state.reported]
         found[LINEAGE] = results.lineage(experiment.id, *reported).to_json()

@@ -31,7 +31,6 @@ from modnorm.services.aggregator.storage.lookups import (
 )
 from modnorm.services.aggregator.storage.tables import (
     AnswerSheet,
-    ArtifactKind,
     Candidate,
     Event,
     Experiment,
@@ -115,7 +114,7 @@ class ReportChecks:
             _check_answer(answer)
 
         def count_active() -> int:
-            text = load_text(session, ArtifactKind.SCALE_MAP, candidate.scale_map_digest)
+            text = load_text(session, candidate.scale_map_digest)
             return len(ScaleMap.from_json(text).active)
 
         active = self._active.find(candidate.scale_map_digest, count_active)

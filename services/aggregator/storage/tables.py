@@ -262,14 +262,14 @@ class Experiment(SQLModel, table=True):
         return parsed_spec(self.spec_json)
 
     @property
-    def ranking(self) -> tuple[int, ...]:
+    def asked_experts(self) -> tuple[int, ...]:
         """Experts of a finished run, best first, whose votes it asks for; empty for a search."""
         return tuple(json.loads(self.experts))
 
     @property
     def voted_split(self) -> Split:
         """The split that experts answer."""
-        return Split.QUESTIONS if self.ranking else Split.HELDOUT
+        return Split.QUESTIONS if self.asked_experts else Split.HELDOUT
 
     @property
     def is_iterative(self) -> bool:

@@ -80,7 +80,7 @@ _STATE_WORDS = {ExperimentState.SUCCEEDED: "finished"}
 def status_of(database: Database, experiment: Experiment) -> Status:
     """Return how far an experiment is; one that only votes has no results of a search."""
     state, live = experiment.state, experiment.state not in TERMINAL
-    if state is ExperimentState.SUCCEEDED and not experiment.ranking:
+    if state is ExperimentState.SUCCEEDED and not experiment.asked_experts:
         return FINISHED
     return Status(
         state=_STATE_WORDS.get(state, state.lower()),

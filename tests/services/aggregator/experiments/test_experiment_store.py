@@ -7,7 +7,7 @@ import pytest
 from modnorm.errors import ConflictError, NotFoundError
 from modnorm.services.aggregator.experiments.experiment_store import experiment_id_of
 from modnorm.services.aggregator.storage.lookups import StoredText
-from modnorm.services.aggregator.storage.tables import ArtifactKind, ExperimentState
+from modnorm.services.aggregator.storage.tables import ExperimentState
 from tests.faults import error_at
 
 
@@ -62,10 +62,10 @@ def test_an_experiment_without_a_profile_is_calibrated_first(world):
     experiments.profiled(created, StoredText("q" * 64, "{}"))
     record = experiments.get(created)
     assert (record.experiment.state, record.experiment.profile_digest) == ("SAMPLING", "p" * 64)
-    assert world.experiments.artifact("p" * 64, ArtifactKind.PROFILE) == profile.text
+    assert world.experiments.artifact("p" * 64) == profile.text
     assert not experiments.calibrated(created, 3, 4)
     with pytest.raises(NotFoundError):
-        world.experiments.artifact("p" * 64, ArtifactKind.ROWS)
+        world.experiments.artifact("q" * 64)
 
 
 def test_sampling_twice_stores_candidates_once(world):

@@ -101,7 +101,7 @@ def test_concurrent_equal_artifacts_are_stored_once(database):
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(keep, range(12)))
     with database.read() as session:
-        assert load_text(session, ArtifactKind.ROWS, "digest") == "text"
+        assert load_text(session, "digest") == "text"
 
 
 def test_close_waits_for_transactions_and_refuses_new_ones(database):
