@@ -102,7 +102,7 @@ def summary_from_message(message: messages.Experiment) -> ExperimentSummary:
     return ExperimentSummary(
         id=message.id,
         name=message.spec.name,
-        state=_state(message.state),
+        state=ExperimentState(state_name(message.state)),
         model=message.spec.model.name,
         task=message.spec.task.name,
         method=message.spec.method.name,
@@ -136,13 +136,9 @@ def event_from_message(message: messages.WatchExperimentResponse) -> Event:
         cursor=message.cursor,
         time=_time(message.time),
         message=message.message,
-        state=_state(message.state),
+        state=ExperimentState(state_name(message.state)),
         progress=from_message(Progress, message.progress),
     )
-
-
-def _state(state: messages.ExperimentState.ValueType) -> ExperimentState:
-    return ExperimentState(state_name(state))
 
 
 def _time(stamp: Timestamp) -> datetime:

@@ -33,7 +33,6 @@ from modnorm.v1.evaluation_pb2 import (
     FailJobResponse,
     HeartbeatRequest,
     HeartbeatResponse,
-    Lease,
     ReportJobRequest,
     ReportJobResponse,
 )
@@ -174,8 +173,11 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         states = await asyncio.to_thread(self._jobs.heartbeat, request.leases)
         for one, state in zip(request.leases, states, strict=True):
             is_extended = not state.cancel and not state.lost
-            if is_extended and one.engine_stage != self._stages.get(one.lease.job_id, ""):
-                await self._record_start(one.lease, one.engine_stage[:MAX_STAGE])
+            lease, stage = one.lease, one.engine_stage[:MAX_STAGE]
+            if is_extended and stage != self._stages.get(lease.job_id, ""):
+                self._stages[lease.job_id] = stage  # the empty stage is the end of a start
+                record = self._jobs.record_start
+                self._announce(await asyncio.to_thread(record, lease.job_id, lease.token, stage))
         return HeartbeatResponse(leases=states)
 
     @override
@@ -232,14 +234,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                 reason="the worker disconnected before it received the lease",
             )
             self._tasks.start(self._fail(request))
-
-    async def _record_start(self, lease: Lease, stage: str) -> None:
-        """Store what the start of an engine does now; the empty stage is its end."""
-        self._stages[lease.job_id] = stage
-        if not stage:
-            del self._stages[lease.job_id]
-        change = await asyncio.to_thread(self._jobs.record_start, lease.job_id, lease.token, stage)
-        self._announce(change)
 
     async def _report(self, report: Report) -> None:
         self._stages.pop(report.job_id, None)

@@ -60,7 +60,9 @@ def lease_jobs(
     experiment, jobs that have failed go last. A request gets None if no pending job is free.
     """
     claims: list[Claim | None] = []
-    for (model_digest, unfit), equal in groupby(asked, _wanted):
+    for (model_digest, unfit), equal in groupby(
+        asked, lambda one: (one.model_digest, tuple(one.unfit_experiments))
+    ):
         workers = [one.worker for one in equal]
         found = _next_jobs(session, model_digest, unfit, len(workers))
         for worker, (job, candidate, experiment) in zip(workers, found, strict=False):
@@ -77,11 +79,6 @@ def lease(claim: Claim, worker: str, deadline: float) -> None:
     job.state, job.token, job.worker = JobState.LEASED, job.token + 1, worker
     job.lease_deadline, job.answers_done, job.waits = deadline, 0, False
     job.skipped = pack_text(json.dumps(list(claim.skipped))) if claim.skipped else None
-
-
-def _wanted(asked: ClaimJobRequest) -> tuple[str, tuple[str, ...]]:
-    """Return the loaded model of a worker and the experiments that it leaves to others."""
-    return asked.model_digest, tuple(asked.unfit_experiments)
 
 
 def _next_jobs(

@@ -66,16 +66,14 @@ class Reaper:
             return
         for job_id in expired:
             try:
-                await self._end(job_id)
+                reaped = await asyncio.to_thread(self._jobs.reap, job_id)
             except UnavailableError:
                 raise
             except Exception:  # one experiment must not block the others
                 logger.exception("a lease cannot be ended", extra={"job": job_id})
-
-    async def _end(self, job_id: str) -> None:
-        change = await asyncio.to_thread(self._jobs.reap, job_id)
-        if change is not None and change.job is not None:
-            with naming(**change.job.log_fields):
-                logger.warning("lease expired", extra={"worker": change.job.worker})
-                self._metrics.expired(change)
-                self._follow_up(change)
+                continue
+            if reaped is not None and reaped.job is not None:
+                with naming(**reaped.job.log_fields):
+                    logger.warning("lease expired", extra={"worker": reaped.job.worker})
+                    self._metrics.expired(reaped)
+                    self._follow_up(reaped)
