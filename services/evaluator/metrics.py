@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import partial
-from typing import Protocol
 
 import torch
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -58,25 +57,13 @@ class EvaluatorMetrics:
         self._tokens.inc(sum(answer.tokens for answer in result.answers))
 
 
-class Devices(Protocol):
-    """Reads the state of GPUs, as `torch.cuda` does through NVML without starting CUDA."""
-
-    def device_count(self) -> int:
-        """Return the number of visible GPUs."""
-
-    def device_memory_used(self, device: int) -> int:
-        """Return bytes in use on a GPU, by all processes."""
-
-    def utilization(self, device: int) -> int:
-        """Return the percentage of time in which a GPU was busy."""
-
-
 class GpuCollector(Collector):
-    """Memory and use of the visible GPUs, by all processes, whenever metrics are read."""
+    """Memory and use of the visible GPUs, by all processes, whenever metrics are read.
 
-    def __init__(self, devices: Devices = torch.cuda) -> None:
-        self._devices = devices
-        self._has_warned = False
+    PyTorch reads them through NVML without starting CUDA.
+    """
+
+    _has_warned = False
 
     @override
     def collect(self) -> Iterable[Metric]:
@@ -91,9 +78,9 @@ class GpuCollector(Collector):
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for device in range(self._devices.device_count()):
-                self._add(memory, device, self._devices.device_memory_used)
-                self._add(use, device, lambda index: self._devices.utilization(index) / 100)
+            for device in range(torch.cuda.device_count()):
+                self._add(memory, device, torch.cuda.device_memory_used)
+                self._add(use, device, lambda index: torch.cuda.utilization(index) / 100)
         return memory, use
 
     def _add(self, family: GaugeMetricFamily, device: int, read: Callable[[int], float]) -> None:

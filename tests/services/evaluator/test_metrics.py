@@ -140,23 +140,18 @@ def test_jobs_of_a_worker_that_does_not_stop_are_released(
     assert not thread.is_alive()
 
 
-class Gpus:
-    """Two GPUs, one of them unknown to NVML."""
-
-    def device_count(self) -> int:
-        return 2
-
-    def device_memory_used(self, device: int) -> int:
+def test_readable_gpu_metrics_are_exported(
+    registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def memory_used(device: int) -> int:
         if device:
             raise RuntimeError("NVML does not know this one")
         return 3 * 2**30
 
-    def utilization(self, device: int) -> int:
-        return 50
-
-
-def test_readable_gpu_metrics_are_exported(registry: CollectorRegistry) -> None:
-    registry.register(GpuCollector(Gpus()))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.device_memory_used", memory_used)
+    monkeypatch.setattr("torch.cuda.utilization", lambda _device: 50)
+    registry.register(GpuCollector())
 
     def value(name: str, device: str) -> float | None:
         return registry.get_sample_value(name, {"device": device})
