@@ -3,13 +3,16 @@
 import asyncio
 import json
 import random
+import shutil
 
 import grpc
 import grpc.aio
 import pytest
 
+from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.services.common.healthcheck import check
+from modnorm.spec import MAX_POPULATION
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from modnorm.wire.status import from_rpc_error
 from verification.labs.waiting import HANG_SECONDS
@@ -44,6 +47,19 @@ BAD_SPECS: dict[str, dict[str, object]] = {
     "task.heldout": {"task__heldout": {"source": "bundled:word-problems-selection", "limit": 5}},
 }
 
+WRONG_POPULATIONS = [
+    ("size", experiment_pb2.PopulationSpec(size=0)),
+    ("size", experiment_pb2.PopulationSpec(size=MAX_POPULATION + 1)),
+    ("prefixes", experiment_pb2.PopulationSpec(prefixes=[3])),
+    ("ensemble_sizes", experiment_pb2.PopulationSpec(ensemble_sizes=[1, 4])),
+]
+"""Fields that no parsed spec has."""
+GOOD_ROW = json.dumps({"question": "1 and 2?", "answer": "3"})
+WRONG_FILES = {
+    "empty.jsonl": "",
+    "malformed.jsonl": f"{GOOD_ROW}\n{{oops\n",
+    "schema.jsonl": f'{GOOD_ROW}\n{{"question": "many"}}\n',
+}
 OTHER_MODELS_RADIUS = {"artifact": "a" * 64, "protocol": "grid", "model_digest": "b" * 64}
 
 
@@ -64,6 +80,30 @@ async def test_an_invalid_experiment_is_refused_and_nothing_is_stored(start_lab,
             message.method.radius = radius
             async with lab.raises(InvalidInputError):
                 await lab.create(message)
+        for field, wrong in WRONG_POPULATIONS:
+            message = spec()
+            message.population.ClearField(field)
+            message.population.MergeFrom(wrong)
+            async with lab.raises(InvalidInputError, f"population.{field}"):
+                await lab.create(message)
+        assert not (await lab.list()).experiments
+
+
+async def test_files_of_rows_and_of_models_that_are_wrong_are_refused(start_lab, spec, tmp_path):
+    tiny, quantised = resolve_checkpoint("tiny-thicket").directory, tmp_path / "quantised"
+    shutil.copytree(tiny, quantised)
+    config = json.loads((tiny / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    (quantised / "config.json").write_text(json.dumps(config))
+    async with start_lab() as lab:
+        for name, content in WRONG_FILES.items():
+            (tmp_path / name).write_text(content)
+            async with lab.raises(InvalidInputError, "task.heldout"):
+                await lab.create(spec(task__heldout=str(tmp_path / name)))
+        async with lab.raises(InvalidInputError, "task.heldout.source"):
+            await lab.create(spec(task__heldout=str(tmp_path / "absent.jsonl")))
+        async with lab.raises(InvalidInputError, "model.config.quantization_config"):
+            await lab.create(spec(model=str(quantised)))
         assert not (await lab.list()).experiments
 
 
