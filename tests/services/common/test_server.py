@@ -98,26 +98,28 @@ async def _watch(channel, name):
         pass
 
 
+async def _error_of(channel, call, name):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(channel, name)
+    return from_rpc_error(caught.value)
+
+
 async def _caught(call, name):
     async with running() as (_, channel):
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call(channel, name)
-        return from_rpc_error(caught.value)
+        return await _error_of(channel, call, name)
 
 
 @pytest.mark.parametrize("call", [_get, _watch])
-@pytest.mark.parametrize("index", range(len(ERRORS)))
-def test_errors_arrive_as_they_were_raised(call, index):
-    if isinstance(ERRORS[index], UnavailableError):
-        call = _get if call is _watch else call
-    error = asyncio.run(_caught(call, str(index)))
-    raised = ERRORS[index]
-    assert type(error) is type(raised)
-    assert (error.message, error.field, error.remedy) == (
-        raised.message,
-        raised.field,
-        raised.remedy,
-    )
+async def test_errors_arrive_as_they_were_raised(call):
+    async with running() as (_, channel):
+        for index, raised in enumerate(ERRORS):
+            error = await _error_of(channel, call, str(index))
+            assert type(error) is type(raised)
+            assert (error.message, error.field, error.remedy) == (
+                raised.message,
+                raised.field,
+                raised.remedy,
+            )
 
 
 @pytest.mark.parametrize("call", [_get, _watch])
