@@ -114,15 +114,14 @@ def _known(path: Path, pool: Mapping[Path, ResultsDocument], folder: Path) -> Kn
 
 def _sources(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
     """Yield what made the cells: command, commit and card."""
+    if not pool:
+        yield "0 cells. Run the suites of `examples/coder` and collect their cells first.\n"
+        return
+    yield f"{len(pool)} cells. Built by `make replication-tables` from `replication/cells`.\n"
+    names = ("command", "commit", "card")
     origins = [json.loads((place / ORIGIN).read_text(encoding="utf-8")) for place in pool]
-    rows = {(each["command"], each["commit"], each["card"]) for each in origins}
-    yield f"{len(pool)} cells. " + (
-        "Built by `make replication-tables` from `replication/cells`.\n"
-        if pool
-        else "Run the suites of `examples/coder` and collect their cells first.\n"
-    )
-    if rows:
-        yield _markdown(("command", "commit", "card"), sorted(rows)) + "\n"
+    rows = {tuple(each[name] for name in names) for each in origins}
+    yield _markdown(names, sorted(rows)) + "\n"
 
 
 _AGAINST = ("reference_method", "reference_N", "K")
@@ -185,24 +184,18 @@ def _claim_rows(known: Sequence[KnownSuite]) -> Iterator[tuple[str, ...]]:
         if "table" in claim:
             yield from _value_rows(name, claim, suite)
             continue
-        for case in _cases(claim):
+        # The cases are listed, or there is one for each combination of options.
+        cases = list(cast("list[Mapping[str, object]]", claim.get("cases", [])))
+        axes = cast("Mapping[str, Sequence[object]]", claim.get("each", {}))
+        for options in product(*axes.values()) if axes else ():
+            pick = dict(zip(axes, options, strict=True))
+            sides = {
+                side: {**pick, **cast("Mapping[str, object]", claim[side])}
+                for side in ("of", "against")
+            }
+            cases.append({"label": ", ".join(map(str, options)), **sides})
+        for case in cases:
             yield (name, *_difference_row(case, suite))
-
-
-def _cases(claim: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """Yield the cases of a claim: those listed, or one for each combination of options."""
-    if "cases" in claim:
-        yield from cast("list[Mapping[str, object]]", claim["cases"])
-        return
-    axes = cast("Mapping[str, Sequence[object]]", claim["each"])
-    of, against = (cast("Mapping[str, object]", claim[side]) for side in ("of", "against"))
-    for options in product(*axes.values()):
-        pick = dict(zip(axes, options, strict=True))
-        yield {
-            "label": ", ".join(map(str, options)),
-            "of": {**pick, **of},
-            "against": {**pick, **against},
-        }
 
 
 def _difference_row(case: Mapping[str, object], suite: KnownSuite) -> tuple[str, ...]:
@@ -226,7 +219,11 @@ def _difference_row(case: Mapping[str, object], suite: KnownSuite) -> tuple[str,
     interval = grid_interval(gaps)
     p = sign_flip(gaps.sum(axis=0).astype(int).tolist())
     exact = "< 0.001" if p < 0.001 else f"{p:.3f}"
-    holds = _holds(interval, paper)
+    holds = "open"
+    if interval is not None:
+        sign = 1 if paper is None or paper >= 0 else -1
+        low, high = sorted((sign * interval.lower, sign * interval.upper))
+        holds = "yes" if low > 0 else "no, the opposite" if high < 0 else "not separated"
     return label, str(len(seeds)), told, f"{value:+.2f}", _interval(interval, 100), exact, holds
 
 
@@ -237,14 +234,6 @@ def _printed(table: BuiltTable, options: set[str]) -> float | None:
         if not math.isnan(figure.paper) and labels <= options:
             return figure.paper
     return None
-
-
-def _holds(interval: ConfidenceInterval | None, paper: float | None) -> str:
-    sign = 1 if paper is None or paper >= 0 else -1
-    if interval is None:
-        return "open"
-    low, high = sorted((sign * interval.lower, sign * interval.upper))
-    return "yes" if low > 0 else "no, the opposite" if high < 0 else "not separated"
 
 
 def _value_rows(

@@ -187,36 +187,30 @@ def compared_entries(directories: Sequence[Path]) -> list[ComparedEntry]:
         for each in directories
     ]
     conditions = [conditions_of(each) for each in documents]
-    return [
-        _searched_entry(load_run(directory), differs)
-        if document["schema"] != SCHEMA
-        else _distilled_entry(directory.name, cast("DistillationDocument", document), differs)
-        for directory, document, differs in zip(
-            directories,
-            documents,
-            [differing_conditions(each, conditions[0]) for each in conditions],
-            strict=True,
+    entries = []
+    for directory, document, found in zip(directories, documents, conditions, strict=True):
+        differs = differing_conditions(found, conditions[0])
+        if document["schema"] != SCHEMA:
+            entries.append(_searched_entry(load_run(directory), differs))
+            continue
+        rounds = cast("DistillationDocument", document)["rounds"]
+        best = best_entry(cast("DistillationDocument", document))
+        search, spent = best["search"], total_budget(rounds)
+        entries.append(
+            ComparedEntry(
+                run=directory.name,
+                best_round=best["round"],
+                base=rounds[0]["heldout"],
+                best_expert=search and search["best_expert"],
+                vote=search and search["vote"],
+                student=best["heldout"],
+                answers=spent["answers"],
+                tokens=spent["tokens"],
+                training_flops=spent["training_flops"],
+                differs=differs,
+            )
         )
-    ]
-
-
-def _distilled_entry(
-    name: str, document: DistillationDocument, differs: list[str]
-) -> ComparedEntry:
-    best, spent = best_entry(document), total_budget(document["rounds"])
-    search = best["search"]
-    return ComparedEntry(
-        run=name,
-        best_round=best["round"],
-        base=document["rounds"][0]["heldout"],
-        best_expert=search and search["best_expert"],
-        vote=search and search["vote"],
-        student=best["heldout"],
-        answers=spent["answers"],
-        tokens=spent["tokens"],
-        training_flops=spent["training_flops"],
-        differs=differs,
-    )
+    return entries
 
 
 def _searched_entry(run: Run, differs: list[str]) -> ComparedEntry:

@@ -48,7 +48,11 @@ def mixed_settings(environments: Sequence[Environment]) -> dict[str, list[str]]:
     names = sorted({name for found in settings for name in found})
     values = {name: sorted({found.get(name, ABSENT) for found in settings}) for name in names}
     mixed = {name: several for name, several in values.items() if len(several) > 1}
-    deviating = _deviating(environments)
+    alike: dict[frozenset[tuple[str, str]], set[str]] = {}
+    for environment in environments:
+        if CANARY in environment:
+            alike.setdefault(like_of(environment), set()).add(environment[CANARY])
+    deviating = sorted(one for said in alike.values() if len(said) > 1 for one in said)
     return {**mixed, CANARY: deviating} if deviating else mixed
 
 
@@ -91,15 +95,6 @@ def _settings(environment: Environment) -> Environment:
 def like_of(environment: Environment) -> frozenset[tuple[str, str]]:
     """Return all of an environment that determines its canary."""
     return frozenset(item for item in environment.items() if item[0] not in {CANARY, VERSION})
-
-
-def _deviating(environments: Sequence[Environment]) -> list[str]:
-    """Return the canaries of environments that are equal except for the canary."""
-    alike: dict[frozenset[tuple[str, str]], set[str]] = {}
-    for environment in environments:
-        if CANARY in environment:
-            alike.setdefault(like_of(environment), set()).add(environment[CANARY])
-    return sorted(one for canaries in alike.values() if len(canaries) > 1 for one in canaries)
 
 
 def describe_mixed(mixed: Mapping[str, Sequence[str]]) -> str | None:

@@ -57,7 +57,15 @@ def write_run(
     if records is None:
         ballots, golds = read_ballots(None, max((each.rows for each in run.ensembles), default=0))
     else:
-        _write_records(directory, records)
+        (directory / "rows").mkdir(exist_ok=True)
+        for split, rows in records.rows.items():
+            if rows:
+                content = "".join(f"{row}\n" for row in rows).encode()
+                write_file(directory / rows_file(split), content)
+        for name, text in records.texts.items():
+            write_file(directory / name, text.encode())
+        write_descriptors(directory, records.descriptors)
+        write_answers(directory, records.answers)
         ballots, golds = read_ballots(directory, len(records.rows["heldout"]))
     ensembles = sorted(run.ensembles, key=lambda each: (each.population, each.ensemble_size))
     votes = (
@@ -79,18 +87,6 @@ def write_run(
     write_file(directory / TIMINGS, encode_json(timings))
     write_file(directory / RESULTS, encode_json(document))
     return document
-
-
-def _write_records(directory: Path, records: RunRecords) -> None:
-    (directory / "rows").mkdir(exist_ok=True)
-    for split, rows in records.rows.items():
-        if rows:
-            content = "".join(f"{row}\n" for row in rows).encode()
-            write_file(directory / rows_file(split), content)
-    for name, text in records.texts.items():
-        write_file(directory / name, text.encode())
-    write_descriptors(directory, records.descriptors)
-    write_answers(directory, records.answers)
 
 
 def _timings(run: RunData, report_seconds: float | None) -> dict[str, object]:

@@ -24,13 +24,19 @@ Folder = Annotated[Path | None, opt("--folder FOLDER", f"Folder of data {_DEFAUL
 def list_splits(*, folder: Folder = None) -> None:
     """List the named splits, their origins and local files."""
     from modnorm.tasks.catalogue import DATASETS
+    from modnorm.tasks.splits import Origin
 
     place = _folder(folder)
     listed = {task: list(_entries(data, place)) for task, data in DATASETS.items()}
     if emit_json([entry for entries in listed.values() for entry in entries]):
         return
     for task, entries in listed.items():
-        echo(f"{task}: {_home(DATASETS[task])}; {DATASETS[task].licence}")
+        data = DATASETS[task]
+        home = data.url or "not public"
+        if data.hub is not None:
+            pinned = Origin(source=data.hub, config=data.config, revision=data.revision)
+            home = f"{_origin(pinned)}{'' if data.revision else ', not pinned'}"
+        echo(f"{task}: {home}; {data.licence}")
         for entry in entries:
             name = f"split:{entry['split']}"
             echo(f"  {name:29}{entry['rows']:>6,} rows  {entry['state']:8}{entry['rule']}")
@@ -166,15 +172,6 @@ def _entries(data: "Dataset", place: Path) -> Iterator[dict[str, object]]:
             "revision": data.revision,
             "state": state,
         }
-
-
-def _home(data: "Dataset") -> str:
-    from modnorm.tasks.splits import Origin
-
-    if data.hub is None:
-        return data.url or "not public"
-    pinned = Origin(source=data.hub, config=data.config, revision=data.revision)
-    return _origin(pinned) if data.revision else f"{_origin(pinned)}, not pinned"
 
 
 def _origin(origin: "Origin") -> str:

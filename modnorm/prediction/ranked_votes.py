@@ -114,7 +114,10 @@ class RankedVotes:
         self._settled.add(expert, Ballot.from_partial_answers(sheet, self._rows))
         closed = self._closed()
         self._open = [row for row in self._open if row not in closed]
-        return tuple(self._predict(row) for row in sorted(closed))
+        return tuple(
+            prediction_of(row, [each.pop(row) for each in self._sheets], len(self._experts))
+            for row in sorted(closed)
+        )
 
     def _closed(self) -> frozenset[int]:
         """Return the open questions that need no further answer."""
@@ -124,11 +127,6 @@ class RankedVotes:
         if self._ask_all:
             return frozenset()
         return frozenset(self._settled.skippable(expert)) & frozenset(self._open)
-
-    def _predict(self, row: int) -> Prediction:
-        """Return the prediction of a closed question and drop its answers."""
-        answers = [sheet.pop(row) for sheet in self._sheets]
-        return prediction_of(row, answers, len(self._experts))
 
 
 def prediction_of(row: int, answers: Sequence[ExpertAnswer], size: int) -> Prediction:

@@ -48,10 +48,14 @@ class MeasurementJournal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._measurements: dict[Key, CandidateDisplacement] = {}
-        for line in self._whole_lines():
-            content = json.loads(line)
-            scale_map, radius = content.pop("scale_map"), content.pop("radius")
-            measured = CandidateDisplacement.model_validate(content)
+        content = path.read_bytes() if path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):  # a write was interrupted
+            os.truncate(path, len(whole))
+        for line in whole.splitlines():
+            entry = json.loads(line)
+            scale_map, radius = entry.pop("scale_map"), entry.pop("radius")
+            measured = CandidateDisplacement.model_validate(entry)
             self._measurements[scale_map, radius, measured.seed] = measured
 
     def __contains__(self, key: Key) -> bool:
@@ -73,16 +77,6 @@ class MeasurementJournal:
         except OSError as error:
             raise write_fault(self._path, error) from error
         self._measurements[key] = measured
-
-    def _whole_lines(self) -> list[bytes]:
-        """Return the complete lines; truncate the file after an interrupted write."""
-        if not self._path.exists():
-            return []
-        content = self._path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            os.truncate(self._path, len(whole))
-        return whole.splitlines()
 
 
 VERSION = "1"

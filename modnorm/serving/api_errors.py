@@ -179,12 +179,9 @@ class RequestLimit:
                 code="rate_limit_exceeded",
                 headers={"Retry-After": "1"},
             )
-        self._count(1)
+        self._open += 1
         try:
-            yield
+            with self._metrics.open.track_inprogress():
+                yield
         finally:
-            self._count(-1)
-
-    def _count(self, change: int) -> None:
-        self._open += change
-        self._metrics.open.set(self._open)
+            self._open -= 1

@@ -88,7 +88,11 @@ class SwitchingAnswers:
         """Yield pieces of the text if the question streams, then the prediction."""
         loop, tokens = asyncio.get_running_loop(), asyncio.Queue[Sequence[int] | None]()
         job = _Job(question, lambda ids: loop.call_soon_threadsafe(tokens.put_nowait, ids))
-        self._queue(job)
+        with self._changed:
+            if self._stopping or not self.is_alive:
+                raise unavailable("the server is stopping")
+            self._waiting.append(job)
+            self._changed.notify()
         answer, text = asyncio.wrap_future(job.answer), AnswerStream(self._encoder)
         answer.add_done_callback(lambda _: tokens.put_nowait(None))
         try:
@@ -98,13 +102,6 @@ class SwitchingAnswers:
             yield answer.result()
         finally:
             answer.cancel()
-
-    def _queue(self, job: _Job) -> None:
-        with self._changed:
-            if self._stopping or not self.is_alive:
-                raise unavailable("the server is stopping")
-            self._waiting.append(job)
-            self._changed.notify()
 
     def stop(self) -> None:
         """Answer the questions that wait, then free the engine and end the thread."""

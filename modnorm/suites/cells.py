@@ -115,7 +115,11 @@ def _cell(
             remedy="name other seeds in the suite file, or choose some with --only seed=",
         )
     spec = spec.model_copy(update={"name": _title(spec)})
-    return Cell(_name(labels), labels, seed, spec)
+    text = "_".join(map(_name_of_label, labels.values()))
+    if len(text.encode()) > _LONGEST_NAME:
+        start = text.encode()[: _LONGEST_NAME - 9].decode(errors="ignore")
+        text = f"{start}-{_short_digest(text)}"
+    return Cell(text, labels, seed, spec)
 
 
 @contextmanager
@@ -139,14 +143,6 @@ def _title(spec: ExperimentSpec) -> str:
     if spec.distillation is not None:
         sizes += f" distilled {spec.distillation.rounds} times"
     return f"{model} {spec.task.name} {spec.method.name} {sizes}"[:200]
-
-
-def _name(labels: Mapping[str, str]) -> str:
-    text = "_".join(map(_name_of_label, labels.values()))
-    if len(text.encode()) <= _LONGEST_NAME:
-        return text
-    start = text.encode()[: _LONGEST_NAME - 9].decode(errors="ignore")
-    return f"{start}-{_short_digest(text)}"
 
 
 def _name_of_label(label: str) -> str:

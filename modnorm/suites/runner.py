@@ -70,9 +70,13 @@ class SuiteRunner:
         pause = FIRST_PAUSE
         while self._waiting or self._running:
             has_moved = self._start_some()
-            has_moved = self._poll() or has_moved
+            ended = [self._follow(cell) for cell in self.cells if cell.id in self._running]
+            has_moved = any(ended) or has_moved
             if not self._running and not has_moved:
-                self._fail_waiting()
+                for cell in self._waiting:  # for a profile that no cell of this run makes
+                    reason = f"{cell.profile_of}, whose profile it uses, is not among the cells"
+                    self._fail(cell, ModnormError(reason, remedy="run that cell too"))
+                self._waiting.clear()
                 break
             pause = FIRST_PAUSE if has_moved else min(pause * 1.5, LONGEST_PAUSE)
             if self._running:
@@ -157,11 +161,6 @@ class SuiteRunner:
             )
         return cell.with_profile(digest)
 
-    def _poll(self) -> bool:
-        """Read the experiments in flight; return whether one has ended."""
-        ended = [self._follow(cell) for cell in self.cells if cell.id in self._running]
-        return any(ended)
-
     def _follow(self, cell: Cell) -> bool:
         """Read the experiment of a cell; return whether it has ended."""
         identity = self._running[cell.id]
@@ -187,13 +186,6 @@ class SuiteRunner:
     def _fail(self, cell: Cell, error: ModnormError) -> None:
         self._profiles.setdefault(cell.id, "")
         self._note(cell, state=CellState.FAILED, waits_for="", error=str(error))
-
-    def _fail_waiting(self) -> None:
-        """Fail the cells that wait for a profile that no cell of this run makes."""
-        for cell in self._waiting:
-            reason = f"{cell.profile_of}, whose profile it uses, is not among the cells"
-            self._fail(cell, ModnormError(reason, remedy="run that cell too"))
-        self._waiting.clear()
 
     def _note(self, cell: Cell, **changes: object) -> None:
         before = self.journal.record(cell.id)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from modnorm.spec.section import Name, field_fault
 
@@ -325,16 +325,10 @@ class SharedProfile(SuiteSection):
     """Option whose cells calibrate; other cells wait for the profile of the same model."""
 
 
-def _is_folder_name(name: str) -> str:
-    if not re.fullmatch("[a-z0-9][a-z0-9-]*", name):
-        raise ValueError(f"{name!r} must be of a-z, 0-9 and -, the first no - (my-suite)")
-    return name
-
-
 class Suite(SuiteSection):
     """The content of a suite file."""
 
-    name: Annotated[str, Field(max_length=60), AfterValidator(_is_folder_name)]
+    name: Annotated[str, Field(max_length=60)]
     title: Name
     source: str = ""
     """Place in the paper."""
@@ -352,6 +346,10 @@ class Suite(SuiteSection):
 
     @model_validator(mode="after")
     def _axes_are_named(self) -> Self:
+        if not re.fullmatch("[a-z0-9][a-z0-9-]*", self.name):
+            raise field_fault(
+                "name", f"{self.name!r} must be of a-z, 0-9 and -, the first no - (my-suite)"
+            )
         for axis, options in self.axes.items():
             if axis in _PLACES:
                 raise ValueError(f"axes: {axis!r} cannot name an axis: every cell has this field")
@@ -365,21 +363,18 @@ class Suite(SuiteSection):
 
     @model_validator(mode="after")
     def _references_hold(self) -> Self:
-        for field, where in self._cell_references():
-            self._check_reference(field, where, {"seed"})
+        for index, override in enumerate(self.overrides):
+            self._check_reference(f"overrides.{index}.where", override.where, {"seed"})
+        for index, where in enumerate(self.exclude):
+            self._check_reference(f"exclude.{index}", where, {"seed"})
+        if self.profiles:
+            origin: Where = {self.profiles.axis: self.profiles.origin}
+            self._check_reference("profiles", origin, {"seed"})
         for index, table in enumerate(self.tables):
             self._check_axes(f"tables.{index}", table.axes, _PLACES)
             for field, pick in table.references():
                 self._check_reference(f"tables.{index}.{field}", pick, _PLACES)
         return self
-
-    def _cell_references(self) -> Iterator[tuple[str, Where]]:
-        for index, override in enumerate(self.overrides):
-            yield f"overrides.{index}.where", override.where
-        for index, where in enumerate(self.exclude):
-            yield f"exclude.{index}", where
-        if self.profiles:
-            yield "profiles", {self.profiles.axis: self.profiles.origin}
 
     def _check_axes(self, field: str, axes: Collection[str], others: Collection[str]) -> None:
         for axis in axes:

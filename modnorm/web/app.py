@@ -53,7 +53,8 @@ def build_app(
     app = Starlette(
         routes=[
             *(Route(path, _page(render), methods=["GET"]) for path, render in addresses.items()),
-            Route("/favicon.ico", _icon),
+            # Browsers ask for it on pages that are no HTML.
+            Route("/favicon.ico", lambda _: FileResponse(_STATIC / "icon.svg")),
             Route(f"{run}/figures/{{figure}}.svg", partial(_figure, pages), methods=["GET"]),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
@@ -67,11 +68,6 @@ def _page(render: Callable[[Request], str]) -> Callable[[Request], Response]:
         return HTMLResponse(render(request))
 
     return respond
-
-
-def _icon(_request: Request) -> Response:
-    """Return the icon, which browsers ask for on pages that are no HTML."""
-    return FileResponse(_STATIC / "icon.svg")
 
 
 def _figure(pages: Pages, request: Request) -> Response:

@@ -96,8 +96,8 @@ class Campaign:
             "faults": dict(sorted(self._injected.items())),
             "nothing_left_to_break": dict(sorted(self._missed.items())),
             "never_anything_to_break": self.idle,
-            "seconds_a_schedule": _quantiles([one.seconds for one in self._verdicts]),
-            "seconds_from_last_fault_to_end": _quantiles(recoveries),
+            "seconds_a_schedule": _extent([one.seconds for one in self._verdicts]),
+            "seconds_from_last_fault_to_end": _extent(recoveries),
         }
 
     def _passes(self, lab: Lab, schedule: Schedule, expected: dict[str, RunOutcome]) -> bool:
@@ -106,27 +106,20 @@ class Campaign:
         for injection in verdict.injections:
             counted = self._injected if injection.did else self._missed
             counted[str(injection.step.fault)] += 1
-        _print_verdict(verdict)
+        state = "FAILED" if verdict.complaints else "ok"
+        lines = [
+            f"{time.strftime('%H:%M:%S')} seed {schedule.seed} {state}: {verdict.seconds:.1f} s",
+            f"    {verdict.recovery:.1f} s after the last fault of {schedule}",
+            *(f"    - {one.did or f'{one.step.fault}: too late'}" for one in verdict.injections),
+            *(f"    ! {complaint}" for complaint in verdict.complaints),
+        ]
+        print("\n".join(lines), flush=True)
         return not verdict.complaints
 
 
-def _print_verdict(verdict: Verdict) -> None:
-    schedule = verdict.schedule
-    state = "FAILED" if verdict.complaints else "ok"
-    lines = [
-        f"{time.strftime('%H:%M:%S')} seed {schedule.seed} {state}: {verdict.seconds:.1f} s",
-        f"    {verdict.recovery:.1f} s after the last fault of {schedule}",
-        *(f"    - {one.did or f'{one.step.fault}: too late'}" for one in verdict.injections),
-        *(f"    ! {complaint}" for complaint in verdict.complaints),
-    ]
-    print("\n".join(lines), flush=True)
-
-
-def _quantiles(values: Sequence[float]) -> dict[str, float]:
-    with contextlib.suppress(statistics.StatisticsError):
-        middle = statistics.median(values)
-        return {"median": round(middle, 1), "worst": round(max(values), 1)}
-    return {}
+def _extent(values: Sequence[float]) -> dict[str, float]:
+    found = {"median": statistics.median(values), "worst": max(values)} if values else {}
+    return {name: round(value, 1) for name, value in found.items()}
 
 
 @contextlib.contextmanager

@@ -81,17 +81,14 @@ class Rpc:
 
 def every_rpc(targets: Mapping[str, str], shown: Credentials) -> Sequence[Rpc]:
     """Return all methods of all services, including health checks and reflection."""
-    return [
-        Rpc(home, method) for home, target in targets.items() for method in _methods(target, shown)
-    ]
-
-
-def _methods(target: str, shown: Credentials) -> Iterator[MethodDescriptor]:
-    with open_channel(target, shown, ()) as channel:
-        database = ProtoReflectionDescriptorDatabase(channel)
-        pool = DescriptorPool(database)
-        for name in sorted(database.get_services()):
-            yield from pool.FindServiceByName(name).methods
+    found = []
+    for home, target in targets.items():
+        with open_channel(target, shown, ()) as channel:
+            database = ProtoReflectionDescriptorDatabase(channel)
+            pool = DescriptorPool(database)
+            for name in sorted(database.get_services()):
+                found += [Rpc(home, method) for method in pool.FindServiceByName(name).methods]
+    return found
 
 
 @dataclass
