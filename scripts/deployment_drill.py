@@ -311,31 +311,23 @@ def main() -> None:
         compose_lab(Path(name), arguments.runs or Path(name), arguments.wheels, SETTINGS) as lab,
         timed("the drill"),
     ):
-        _build(lab)
-        expected = _run_undisturbed(lab)
+        with timed("build"):
+            lab.compose("build", "--quiet")
+        for image in IMAGES:
+            inspecting = ["docker", "image", "inspect", "--format", "{{.Size}}"]
+            size = run([*inspecting, f"modnorm/{image}:0.1.0"])
+            say(f"image {image}: {int(size) / 1e6:.0f} MB")
+        expected = read_results(lab.runs / UNDISTURBED)
+        if not expected:
+            lab.start("up --wait, from nothing to healthy")
+            _check_fences(lab)
+            experiment_id = lab.submit(UNDISTURBED)
+            lab.finish(experiment_id, UNDISTURBED)
+            expected = lab.results(experiment_id, UNDISTURBED)
         for part in arguments.parts or PARTS:
             lab.compose("down", "--volumes")
             PARTS[part](lab, expected)
     say("everything held")
-
-
-def _run_undisturbed(lab: ComposeLab) -> Mapping[str, bytes]:
-    if kept := read_results(lab.runs / UNDISTURBED):
-        return kept
-    lab.start("up --wait, from nothing to healthy")
-    _check_fences(lab)
-    experiment_id = lab.submit(UNDISTURBED)
-    lab.finish(experiment_id, UNDISTURBED)
-    return lab.results(experiment_id, UNDISTURBED)
-
-
-def _build(lab: ComposeLab) -> None:
-    with timed("build"):
-        lab.compose("build", "--quiet")
-    for image in IMAGES:
-        name = f"modnorm/{image}:0.1.0"
-        size = run(["docker", "image", "inspect", "--format", "{{.Size}}", name])
-        say(f"image {image}: {int(size) / 1e6:.0f} MB")
 
 
 def _check_fences(lab: ComposeLab) -> None:
@@ -467,8 +459,11 @@ def _survive_restore(
 def _survive_a_killed_server(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """Serve the undisturbed run and kill the server: it votes as the run did, before and after."""
     rows = [json.loads(line) for line in expected["rows/heldout.jsonl"].splitlines()][:ASKED]
-    run = _run_directory(lab)
-    votes = [vote.answer for vote in load_run(run).ensembles[-1].votes][:ASKED]
+    # The undisturbed run as a run directory, which names its spec.
+    run = Path(shutil.copytree(lab.runs / UNDISTURBED, lab.folder / "served"))
+    found = load_run(run)
+    RunDirectory(run).claim(ExperimentSpec.model_validate(found.document["spec"]))
+    votes = [vote.answer for vote in found.ensembles[-1].votes][:ASKED]
     lab = lab.under(
         {
             "COMPOSE_PROFILES": "serve",
@@ -482,15 +477,6 @@ def _survive_a_killed_server(lab: ComposeLab, expected: Mapping[str, bytes]) -> 
     require(_asked(lab, rows) == votes, "the server votes otherwise after it was killed")
     say(f"serve: {len(votes)} votes of the run, before and after kill -9")
     lab.compose("down", "--volumes")
-
-
-def _run_directory(lab: ComposeLab) -> Path:
-    """Return the undisturbed run as a run directory, which names its spec."""
-    folder = lab.folder / "served"
-    shutil.copytree(lab.runs / UNDISTURBED, folder)
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    RunDirectory(folder).claim(ExperimentSpec.model_validate(results["spec"]))
-    return folder
 
 
 def _asked(lab: ComposeLab, rows: Sequence[Mapping[str, object]]) -> Sequence[str | None]:

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from modnorm.analysis.distillation import (
-    Accuracy,
     DistillationDocument,
     best_entry,
     describe_gain,
@@ -76,7 +75,13 @@ def page_environment(*folders: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": _percent, "interval": _interval, "reward": _reward}
+    environment.filters |= {
+        "percent": lambda value: "\u2013" if value is None else f"{100 * value:.1f} %",
+        "interval": lambda bounds: (  # after a space; empty if there is none
+            "" if bounds is None else f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]"
+        ),
+        "reward": lambda value: "\u2013" if value is None else f"{value:.4f}",
+    }
     return environment
 
 
@@ -104,19 +109,6 @@ def settings_text(spec: Mapping[str, object]) -> str:
     """Return a spec as YAML."""
     plain = json.loads(json.dumps(spec))
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-
-
-def _percent(value: float | None) -> str:
-    return "\u2013" if value is None else f"{100 * value:.1f} %"
-
-
-def _interval(bounds: Sequence[float] | None) -> str:
-    """Return an interval in percent, after a space; empty if there is none."""
-    return "" if bounds is None else f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]"
-
-
-def _reward(value: float | None) -> str:
-    return "\u2013" if value is None else f"{value:.4f}"
 
 
 def render_distillation(document: DistillationDocument) -> str:
@@ -157,17 +149,16 @@ def _rounds(axes: Axes, document: DistillationDocument) -> None:
         "student": (RIGHT, [(one["round"], one["heldout"]) for one in document["rounds"][1:]]),
     }
     for place, (name, (colour, points)) in enumerate(series.items()):
-        _line(axes, name, colour, [(number + _APART * (place - 1), one) for number, one in points])
+        known = [
+            (number + _APART * (place - 1), 100 * one["metric"], one["interval"])
+            for number, one in points
+            if one["metric"] is not None
+        ]
+        xs, values = [x for x, _, _ in known], [value for _, value, _ in known]
+        axes.plot(xs, values, "o-", color=colour, label=name)
+        for x, _, interval in known:
+            if interval is not None:
+                axes.vlines(x, 100 * interval[0], 100 * interval[1], color=colour, linewidth=1.2)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     name_axes(axes, "Held-out accuracy by round", "round", "per cent")
     add_legend(axes)
-
-
-def _line(axes: Axes, name: str, colour: str, points: list[tuple[float, Accuracy]]) -> None:
-    known = [(x, one["metric"], one["interval"]) for x, one in points]
-    places = [x for x, metric, _ in known if metric is not None]
-    values = [100 * metric for _, metric, _ in known if metric is not None]
-    axes.plot(places, values, "o-", color=colour, label=name)
-    for x, _, interval in known:
-        if interval is not None:
-            axes.vlines(x, 100 * interval[0], 100 * interval[1], color=colour, linewidth=1.2)

@@ -1,7 +1,5 @@
 """The pages: each reads the data of its address and renders a template."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -10,13 +8,12 @@ from typing import get_args
 from starlette.requests import Request
 from starlette.types import Scope
 
-from modnorm.analysis.answers import BASE_INDEX, AnswerRecord
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.environments import describe_differing
 from modnorm.analysis.plots import PlotData, draw_plot, follow_theme, plot_names
 from modnorm.analysis.report import PLOT_CAPTIONS, page_environment, report_parts
 from modnorm.analysis.run import Ensemble
 from modnorm.analysis.uncertainty import accuracy_interval
-from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 from modnorm.web.queries import PAGE_LINES, PageQuery, State, candidate_page, read_query
 from modnorm.web.sources import Catalog, ViewedRun
@@ -49,18 +46,6 @@ _templates.filters |= {"environments": describe_differing, "wilson": accuracy_in
 
 _COMPARED = 6
 """Runs that fit side by side."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Expert:
-    """An expert's part in a vote."""
-
-    rank: int
-    candidate: int
-    vote: str | None
-    correct: bool | None
-    """None if it skipped the row."""
-    answer: AnswerRecord | None
 
 
 class Pages:
@@ -172,6 +157,11 @@ class Pages:
         vote = chosen.vote(query.row)
         asked = run.results.answers(split="heldout", row=query.row)
         answers = {each.candidate: each for each in asked}
+        said = zip(vote.experts, vote.votes, vote.expert_correct, strict=True)
+        experts = [
+            {"candidate": one, "vote": key, "correct": correct, "answer": answers.get(one)}
+            for one, key, correct in said
+        ]
         return render(
             request.scope,
             "question.html",
@@ -180,7 +170,7 @@ class Pages:
             votes=votes,
             vote=vote,
             base=answers.get(BASE_INDEX),
-            experts=_experts(vote, answers),
+            experts=experts,
             prompt=next((each.prompt for each in answers.values()), None),
         )
 
@@ -226,11 +216,3 @@ def _ensemble(run: ViewedRun, query: PageQuery) -> Ensemble:
             f"there is no ensemble N={n} K={k}", field="n", remedy="choose an ensemble of the run"
         )
     return matching[-1]
-
-
-def _experts(vote: VoteRecord, answers: Mapping[int, AnswerRecord]) -> list[_Expert]:
-    said = zip(vote.experts, vote.votes, vote.expert_correct, strict=True)
-    return [
-        _Expert(rank, candidate, answer, correct, answers.get(candidate))
-        for rank, (candidate, answer, correct) in enumerate(said, 1)
-    ]
