@@ -68,7 +68,12 @@ class Connection:
         shown = ConnectionSettings() if credentials is None else credentials
         require_type(shown, Credentials, "credentials")
         shown.require_authorities()
-        _require_address(target)
+        if not (isinstance(target, str) and is_target(target)):
+            raise InvalidInputError(
+                f"{target!r} is no address of a lab",
+                field="server",
+                remedy="give HOST:PORT, for example aggregator.example:50051",
+            )
         self._timeout = timeout
         self.patience = patience
         self._is_closed = False
@@ -212,17 +217,6 @@ def get_run_file(
         "GetRunFile", request, experiments.GetRunFileResponse, _DOWNLOAD_SECONDS
     )
     return (each.chunk for each in responses)
-
-
-def _require_address(target: str) -> None:
-    """Refuse a target that gRPC would try in vain until the deadline."""
-    if isinstance(target, str) and is_target(target):
-        return
-    raise InvalidInputError(
-        f"{target!r} is no address of a lab",
-        field="server",
-        remedy="give HOST:PORT, for example aggregator.example:50051",
-    )
 
 
 TERMINAL_STATES = frozenset(

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 from sqlalchemy import ColumnElement, delete, union
 from sqlalchemy import select as select_columns
@@ -104,34 +103,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with closing(Database(settings.database_url)) as database:
             database.check_schema()
-            limit = time.time() - options.days * _DAY
-            _remove(database, settings.runs, limit, dry_run=options.dry_run)
+            limit, removed = time.time() - options.days * _DAY, 0
+            with database.read() as session:
+                experiments = ended_before(session, limit)
+            for experiment in experiments:
+                fields = {"experiment": experiment.id, "state": str(experiment.state)}
+                if options.dry_run:
+                    logger.info("experiment would be removed", extra=fields)
+                    continue
+                with database.write() as session:
+                    is_removed = remove_ended(session, experiment.id, limit)
+                if is_removed:
+                    logger.info("experiment removed", extra=fields)
+                    removed += 1
+            if options.dry_run:
+                logger.info("would be removed", extra={"experiments": len(experiments)})
+                return
+            with database.write() as session:
+                artifacts = remove_unused_artifacts(session)
+            RunDirectories(settings.runs, database).remove_unknown()
+            logger.info("removed", extra={"experiments": removed, "artifacts": artifacts})
     except ModnormError as error:
         logger.critical("ended: %s", error)
         sys.exit(1)
-
-
-def _remove(database: Database, runs: Path, limit: float, *, dry_run: bool) -> None:
-    with database.read() as session:
-        experiments = ended_before(session, limit)
-    removed = 0
-    for experiment in experiments:
-        fields = {"experiment": experiment.id, "state": str(experiment.state)}
-        if dry_run:
-            logger.info("experiment would be removed", extra=fields)
-            continue
-        with database.write() as session:
-            is_removed = remove_ended(session, experiment.id, limit)
-        if is_removed:
-            logger.info("experiment removed", extra=fields)
-            removed += 1
-    if dry_run:
-        logger.info("would be removed", extra={"experiments": len(experiments)})
-        return
-    with database.write() as session:
-        artifacts = remove_unused_artifacts(session)
-    RunDirectories(runs, database).remove_unknown()
-    logger.info("removed", extra={"experiments": removed, "artifacts": artifacts})
 
 
 if __name__ == "__main__":

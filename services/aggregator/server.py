@@ -97,15 +97,9 @@ class Aggregator(GrpcService):
         self._admissions = Admissions(
             sampler,
             calibrator,
-            settings.data_roots,
+            settings,
             sandbox or sandbox_at(settings.sandbox_target, settings),
-            # Folders of named splits: those of fetched data first.
-            split_folders=(
-                settings.cache / "data",
-                *(settings.data_roots or ()),
-                *(settings.split_folders or ()),
-            ),
-            engines=engines,
+            engines,
         )
         self._conductor = Conductor(
             experiments,

@@ -114,7 +114,13 @@ async def _run(build: Callable[[], GrpcService]) -> None:
     logger.info("listening", extra={"port": service.port})
     await stopping.wait()
     logger.info("stopping")
-    stop_now_task = asyncio.create_task(_stop_now(service, immediate))
+
+    async def stop_now() -> None:
+        await immediate.wait()
+        logger.info("stopping at once")
+        service.stop_now()
+
+    stop_now_task = asyncio.create_task(stop_now())
     await service.stop()
     stop_now_task.cancel()
 
@@ -128,12 +134,6 @@ def _collect_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
-
-
-async def _stop_now(service: GrpcService, immediate: asyncio.Event) -> None:
-    await immediate.wait()
-    logger.info("stopping at once")
-    service.stop_now()
 
 
 ANY_PORT = "127.0.0.1:0"

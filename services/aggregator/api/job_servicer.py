@@ -125,14 +125,14 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self,
         jobs: JobStore,
         experiments: ExperimentStore,
-        follow_up: Callable[[Change], None],
+        publish: Callable[[Change], None],
         metrics: AggregatorMetrics,
         workers: Workers,
         tasks: ShieldedTasks,
     ) -> None:
         self._jobs = jobs
         self._experiments = experiments
-        self._announce = follow_up
+        self._publish = publish
         self._metrics = metrics
         self._workers = workers
         self._tasks = tasks
@@ -177,7 +177,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             if is_extended and stage != self._stages.get(lease.job_id, ""):
                 self._stages[lease.job_id] = stage  # the empty stage is the end of a start
                 record = self._jobs.record_start
-                self._announce(await asyncio.to_thread(record, lease.job_id, lease.token, stage))
+                self._publish(await asyncio.to_thread(record, lease.job_id, lease.token, stage))
         return HeartbeatResponse(leases=states)
 
     @override
@@ -263,13 +263,13 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         """Wake watchers and publish jobs; log the end of the attempt and a new phase or end."""
         job, experiment = change.job, change.experiment
         if job is None or experiment is None:
-            self._announce(change)
+            self._publish(change)
             return
         with naming(**job.log_fields):
             logger.log(level, message)
             if experiment.state in TERMINAL or (change.pending and job.state in _ENDED):
                 logger.info("experiment is %s", experiment.state)
-            self._announce(change)
+            self._publish(change)
 
 
 def _pages(texts: Sequence[str]) -> Iterator[list[str]]:

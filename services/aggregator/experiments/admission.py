@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlmodel import Session, select
@@ -26,6 +25,7 @@ from modnorm.services.aggregator.experiments.upstream_services import Calibrator
 from modnorm.services.aggregator.storage.lookups import StoredText, find_experiment, load_rows
 from modnorm.services.aggregator.storage.tables import ArtifactKind, Ensemble, ExperimentState
 from modnorm.services.common.background import SlowThreads
+from modnorm.services.common.settings import AggregatorSettings
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.spec.experiment import suffixed
 from modnorm.spec_checks import (
@@ -70,21 +70,21 @@ class Admission:
 class Admissions:
     """Checks specs, with the help of sampler, calibrator and sandbox."""
 
-    def __init__(  # noqa: PLR0913 - the last two by keyword
+    def __init__(
         self,
         sampler: Sampler,
         calibrator: Calibrator,
-        data_roots: Sequence[Path] | None,
+        settings: AggregatorSettings,
         sandbox: Runner | None,
-        *,
-        split_folders: Sequence[Path] = (),
         engines: Collection[str] | None = None,
     ) -> None:
         self._sampler = sampler
         self._calibrator = calibrator
-        self._data_roots = data_roots
+        self._data_roots = settings.data_roots
         self._sandbox = sandbox
-        self._split_folders = split_folders
+        # Those of fetched data first.
+        named = (*(settings.data_roots or ()), *(settings.split_folders or ()))
+        self._split_folders = (settings.cache / "data", *named)
         self._engines = engines
         self._threads = SlowThreads(_THREADS, "admission")
 

@@ -19,7 +19,7 @@ class FollowedUp:
     """Records the jobs that were followed up."""
 
     def __init__(self, servicer):
-        self._follow_up, servicer._announce = servicer._announce, self.follow_up
+        self._follow_up, servicer._publish = servicer._publish, self.follow_up
         self.jobs = set()
 
     def follow_up(self, change):
