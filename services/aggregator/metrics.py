@@ -1,7 +1,7 @@
 """Metrics of the aggregator: counters of its work, and gauges counted in the database."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -98,11 +98,9 @@ class AggregatorMetrics:
             self.lease_expiries.inc(change.kind is not FailureKind.RELEASED)
             self.failed(change, change.kind)
 
-    @contextmanager
-    def step(self, state: ExperimentState) -> Iterator[None]:
+    def step(self, state: ExperimentState) -> AbstractContextManager[object]:
         """Measure the step that leaves a state, whether it succeeds or not."""
-        with self._steps.labels(state).time():
-            yield
+        return self._steps.labels(state).time()
 
     def _ended(self, change: Change) -> None:
         experiment = change.experiment

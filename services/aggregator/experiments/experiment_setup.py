@@ -44,7 +44,7 @@ class Conductor:
         calibrator: Calibrator,
         follow_up: Callable[[Change], None],
         *,
-        timed: Callable[[ExperimentState], AbstractContextManager[None]],
+        timed: Callable[[ExperimentState], AbstractContextManager[object]],
         retry_seconds: float,
         outage_seconds: float = math.inf,
     ) -> None:
