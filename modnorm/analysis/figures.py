@@ -180,7 +180,16 @@ class _Planner:
         for (model, task, size), rows in self._groups("population-scaling", [*_PLACE, "K"]):
             title = f"{self._title(model, task)}, K = {size}"
             labels = title, "N, candidates", "held-out metric, %"
-            yield partial(_draw_scaling, rows=rows, labels=labels, first=self._first)
+
+            def draw(
+                axes: Axes, rows: pd.DataFrame = rows, labels: tuple[str, str, str] = labels
+            ) -> None:
+                draw_bands(axes, rows, "N", labels, first=self._first)
+                sizes = sorted(set(rows["N"]))
+                if len(sizes) <= _TICKS:
+                    axes.set_xticks([float(size) for size in sizes])
+
+            yield draw
 
     def survival(self) -> Iterator[Panel]:
         """Yield a panel for each task; of several populations the smallest."""
@@ -292,15 +301,6 @@ class _Planner:
         """Return the task, with the model if there are several."""
         several = len(self._models) > 1
         return f"{task}, {str(model).rsplit('/', 1)[-1]}" if several else str(task)
-
-
-def _draw_scaling(
-    axes: Axes, rows: pd.DataFrame, labels: tuple[str, str, str], first: str | None
-) -> None:
-    draw_bands(axes, rows, "N", labels, first=first)
-    sizes = sorted(set(rows["N"]))
-    if len(sizes) <= _TICKS:
-        axes.set_xticks([float(size) for size in sizes])
 
 
 def _where(table: pd.DataFrame, **values: object) -> pd.DataFrame:

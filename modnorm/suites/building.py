@@ -269,9 +269,10 @@ def _choice_notes(spec: DevelopmentTable, table: BuiltTable) -> tuple[str, ...]:
         ],
         columns=["method", "setting", "first", "best", "last"],
     )
-    trials = means.groupby("method", sort=False)
     return tuple(
-        _choice(spec, str(method), rows) for method, rows in trials if rows.notna().all(axis=None)
+        _choice(spec, str(method), rows)
+        for method, rows in means.groupby("method", sort=False)
+        if rows.notna().all(axis=None)
     )
 
 

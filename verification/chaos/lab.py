@@ -69,7 +69,7 @@ _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 15.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Service:
     """One service, a process that a restart policy keeps running."""
 
@@ -142,25 +142,19 @@ class RestartPolicy:
             server.end(signal.SIGKILL)
 
     def _keep(self) -> None:
-        found_dead: dict[int, float] = {}
+        found_dead: dict[Service | Server, float] = {}
+        starts: dict[Service | Server, Callable[[], None]] = {
+            **{one: partial(one.launch, self._forks, self._logs) for one in self._services},
+            **{one: one.start for one in self._servers},
+        }
         while not self._stopping.wait(_LOOK_SECONDS):
-            for service in self._services:
-                again = partial(service.launch, self._forks, self._logs)
-                self._revive(service, found_dead, again)
-            for server in self._servers:
-                self._revive(server, found_dead, server.start)
-
-    @staticmethod
-    def _revive(
-        what: Service | Server, found_dead: dict[int, float], start: Callable[[], None]
-    ) -> None:
-        if what.alive:
-            found_dead.pop(id(what), None)
-        elif time.monotonic() - found_dead.setdefault(id(what), time.monotonic()) > (
-            RESTART_SECONDS
-        ):
-            start()
-            found_dead.pop(id(what), None)
+            for one, start in starts.items():
+                now = time.monotonic()
+                if one.alive:
+                    found_dead.pop(one, None)
+                elif now - found_dead.setdefault(one, now) > RESTART_SECONDS:
+                    start()
+                    found_dead.pop(one)
 
 
 LEASE_SECONDS = 3.0

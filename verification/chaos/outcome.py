@@ -46,8 +46,14 @@ class Observer:
     def observe(self) -> Observation:
         """Return the state of the experiment; while the database is down, the last one read."""
         with suppress(*_DOWN):
-            self._latest = self._read()
-            return self._latest
+            found = Observation()
+            for experiment, state in self._ask(_EXPERIMENT, self._request):
+                jobs = self._ask(_JOBS, experiment)
+                done = sum(of_job == "done" for of_job, _ in jobs)
+                holders = tuple(str(worker) for of_job, worker in jobs if of_job == "leased")
+                found = Observation(str(experiment), str(state), done, holders)
+            self._latest = found
+            return found
         self.close()
         return self._latest
 
@@ -63,16 +69,6 @@ class Observer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _read(self) -> Observation:
-        rows = self._ask(_EXPERIMENT, self._request)
-        if not rows:
-            return Observation()
-        experiment, state = (str(value) for value in rows[0])
-        jobs = self._ask(_JOBS, experiment)
-        done = sum(state == "done" for state, _ in jobs)
-        holders = tuple(str(worker) for state, worker in jobs if state == "leased")
-        return Observation(experiment, state, done, holders)
 
     def _ask(self, query: str, *values: object) -> list[tuple[object, ...]]:
         if self._connection is None:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from types import MappingProxyType
 
 from modnorm.tasks.puzzles import solve
 from modnorm.tasks.rocstories import RocStories, right_order
@@ -102,24 +101,19 @@ def _put(text: str, match: re.Match[str], replacement: str) -> str:
     return text[: match.start()] + replacement + text[match.end() :]
 
 
-NUMERIC: Mapping[str, Change] = MappingProxyType(
-    {"number changed": change_numbers, "sign changed": change_sign}
-)
-MATHEMATICAL: Mapping[str, Change] = MappingProxyType(
-    {**NUMERIC, "letter changed": change_letters}
-)
-ORDERS: Mapping[str, Change] = MappingProxyType(
-    {"letters exchanged": exchange_letters, "letter repeated": repeat_letters}
-)
-ARITHMETIC: Mapping[str, Change] = MappingProxyType(
-    {
-        "number changed": change_numbers,
-        "operator changed": change_operators,
-        "numbers exchanged": exchange_numbers,
-        "number repeated": repeat_numbers,
-        "number left out": drop_numbers,
-    }
-)
+NUMERIC: Mapping[str, Change] = {"number changed": change_numbers, "sign changed": change_sign}
+MATHEMATICAL: Mapping[str, Change] = {**NUMERIC, "letter changed": change_letters}
+ORDERS: Mapping[str, Change] = {
+    "letters exchanged": exchange_letters,
+    "letter repeated": repeat_letters,
+}
+ARITHMETIC: Mapping[str, Change] = {
+    "number changed": change_numbers,
+    "operator changed": change_operators,
+    "numbers exchanged": exchange_numbers,
+    "number repeated": repeat_numbers,
+    "number left out": drop_numbers,
+}
 
 
 REWORDED = "written otherwise"
@@ -304,18 +298,15 @@ def _mbpp(raw: Raw, truth: str, other: Raw) -> Iterator[Wording]:
         yield _wrong(name, program, _tag(program))
 
 
-_TASKS: Mapping[str, tuple[Callable[[Raw], str], Callable[[Raw, str, Raw], Iterator[Wording]]]] = (
-    MappingProxyType(
-        {
-            "countdown": (lambda raw: str(raw["target"]), _countdown),
-            "gsm8k": (_gsm8k_truth, _gsm8k),
-            "math500": (lambda raw: str(raw["answer"]), _math500),
-            "mbpp": (lambda raw: str(raw["code"]), _mbpp),
-            "olympiadbench": (_olympiad_truth, _olympiad),
-            "rocstories": (lambda raw: right_order(RocStories().parse(raw)), _rocstories),
-            "uspto50k": (lambda raw: str(raw["class"]), _uspto),
-        }
-    )
-)
+_Words = Callable[[Raw, str, Raw], Iterator[Wording]]
+_TASKS: Mapping[str, tuple[Callable[[Raw], str], _Words]] = {
+    "countdown": (lambda raw: str(raw["target"]), _countdown),
+    "gsm8k": (_gsm8k_truth, _gsm8k),
+    "math500": (lambda raw: str(raw["answer"]), _math500),
+    "mbpp": (lambda raw: str(raw["code"]), _mbpp),
+    "olympiadbench": (_olympiad_truth, _olympiad),
+    "rocstories": (lambda raw: right_order(RocStories().parse(raw)), _rocstories),
+    "uspto50k": (lambda raw: str(raw["class"]), _uspto),
+}
 """By task: the right answer of a row, and the wordings of its references and wrong answers, from
 the row, its right answer and the next row with another answer."""
