@@ -12,12 +12,12 @@ import argparse
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run import load_run
-from modnorm.analysis.run_files import RESULTS
+from modnorm.analysis.run_files import finished_runs
 from modnorm.errors import ModnormError
 from scripts.run_copies import pack_run
 
@@ -63,7 +63,7 @@ def collect(runs: Sequence[Path], to: Path, *, command: str, commit: str) -> lis
     """Copy finished runs that are not there yet; return the new files."""
     to.mkdir(parents=True, exist_ok=True)
     written = []
-    for directory in _finished(runs):
+    for directory in finished_runs(runs, print):
         run = load_run(directory)
         archive = to / f"{cell_name(run.document)}.zip"
         if archive.exists():
@@ -86,15 +86,6 @@ def cell_name(document: ResultsDocument) -> str:
     digest = str(document["provenance"]["spec_digest"])[:6]
     text = f"{'_'.join(names)}_n{population['size']}_seed{population['seed']}_{digest}"
     return re.sub(r"[^\w.-]", "-", text)
-
-
-def _finished(runs: Sequence[Path]) -> Iterator[Path]:
-    """Yield the finished runs among directories and their children."""
-    for directory in runs:
-        if (directory / RESULTS).is_file():
-            yield directory
-            continue
-        yield from sorted(child.parent for child in directory.glob(f"*/{RESULTS}"))
 
 
 if __name__ == "__main__":

@@ -48,10 +48,13 @@ def pack_run(run: Run, archive: Path, origin: Mapping[str, str]) -> None:
         raise InvalidInputError(f"votes of {run.path} do not follow from answers", field="run")
     texts = {name: (run.path / name).read_bytes() for name in _TEXTS}
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in texts.items()}
+    timings = run.timings()
+    assert isinstance(timings["candidates"], list)
+    nameless = [{**each, "worker": ""} for each in timings["candidates"]]  # no name of a machine
     members = {
         ORIGIN: encode_json({**origin, "digests": digests}),
         **texts,
-        TIMINGS: encode_json(_nameless(run.timings())),
+        TIMINGS: encode_json({**timings, "candidates": nameless}),
         _KEPT: _encode(pa.Table.from_pandas(kept.astype(_TYPES), preserve_index=False)),
     }
     buffer = io.BytesIO()
@@ -97,13 +100,6 @@ def _votes(run: Run) -> Iterator[VoteRecord]:
             each.population, each.ensemble_size, each.experts, each.metric, each.correct, each.rows
         )
         yield from vote_records(ensemble, votes, ballots, golds)
-
-
-def _nameless(timings: Mapping[str, object]) -> dict[str, object]:
-    """Return timings without the names of machines."""
-    candidates = timings["candidates"]
-    assert isinstance(candidates, list)
-    return {**timings, "candidates": [{**each, "worker": ""} for each in candidates]}
 
 
 def _encode(table: pa.Table) -> bytes:
