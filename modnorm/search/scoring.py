@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Self
 
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
@@ -197,42 +197,48 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
         on_error.pop_all()
     return PendingResult(
         answers,
-        CandidateResult(
-            descriptor=resolved,
-            answers=partial_answers or (),
-            switch_seconds=(ready - started) + (restored - generated),
-            generate_seconds=generated - ready,
-            score_seconds=0.0,
-            stopped=_interval(partial_answers, len(prompted.rows), stop),
-        ),
-        complete=complete,
+        partial_answers,
+        resolved,
+        switch_seconds=(ready - started) + (restored - generated),
+        generate_seconds=generated - ready,
+        stopped=_interval(partial_answers, len(prompted.rows), stop),
     )
 
 
+@dataclass(frozen=True, slots=True)
 class PendingResult:
     """A candidate's result, some of whose answers may not be judged yet."""
 
-    def __init__(self, answers: AnswerJudge, result: CandidateResult, *, complete: bool) -> None:
-        self._answers = answers
-        self._result = result
-        self._complete = complete
-        self._since = time.perf_counter()
+    judge: AnswerJudge
+    partial: tuple[Answer, ...] | None
+    """The answers of a candidate that was stopped early; None if all are wanted."""
+    descriptor: Descriptor
+    switch_seconds: float
+    generate_seconds: float
+    stopped: Interval | None
+    since: float = field(default_factory=time.perf_counter)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._answers.cancel()
+        self.judge.cancel()
 
     def wait(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds; return whether the result is ready."""
-        return not self._complete or self._answers.wait(timeout)
+        return self.partial is not None or self.judge.wait(timeout)
 
     def result(self) -> CandidateResult:
         """Wait for the last judgement and return the result; errors of judging are raised here."""
-        answers = self._answers.answers() if self._complete else self._result.answers
-        waited = time.perf_counter() - self._since
-        return replace(self._result, answers=answers, score_seconds=waited)
+        answers = self.judge.answers() if self.partial is None else self.partial
+        return CandidateResult(
+            descriptor=self.descriptor,
+            answers=answers,
+            switch_seconds=self.switch_seconds,
+            generate_seconds=self.generate_seconds,
+            score_seconds=time.perf_counter() - self.since,
+            stopped=self.stopped,
+        )
 
     def judged(self) -> CandidateResult:
         """Return `result()` and leave the context."""
