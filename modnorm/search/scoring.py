@@ -98,9 +98,9 @@ def _judge(task: Task, row: Row, completion: Completion, row_label: str) -> Answ
     return Answer(
         row=completion.index,
         completion=completion.text,
-        reward=judgement.reward,
+        reward=float(judgement.reward),  # a task may give any real number
         vote=judgement.vote,
-        correct=judgement.correct,
+        correct=bool(judgement.correct),
         tokens=completion.tokens,
         truncated=completion.finish is Finish.LENGTH,
     )

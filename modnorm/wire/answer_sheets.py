@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from pydantic import TypeAdapter
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, TooLargeError
 from modnorm.search.voting import Answer
 
 MAX_BYTES = 2**28
@@ -49,7 +49,9 @@ def read_answers(sheet: bytes) -> tuple[Answer, ...]:
     decompression = zlib.decompressobj()
     try:
         text = decompression.decompress(sheet, MAX_BYTES)
-        rows = text if decompression.eof else b"it is not complete, or too large"
+        if len(text) == MAX_BYTES:
+            raise TooLargeError(f"the answers have {MAX_BYTES:,} bytes or more", field="answers")
+        rows = text if decompression.eof else b"it is not complete"
         return tuple(Answer(*row) for row in _ROWS.validate_json(rows, strict=True))
     except (zlib.error, ValueError) as error:
         raise InvalidInputError("the answers cannot be read", field="answers") from error

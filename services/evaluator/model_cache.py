@@ -143,9 +143,21 @@ class ModelCache:
                 with locked(lock, poll) if lock else nullcontext():
                     STAGE.enter("loading the weights")
                     self._on_load()
-                    engine = self._load(job.engine.name, checkpoint, key.settings)
+                    engine = self._load_engine(job, checkpoint, key.settings)
         self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded
+
+    def _load_engine(
+        self, job: messages.Job, checkpoint: Checkpoint, settings: EngineSettings
+    ) -> Engine:
+        name = job.engine.name
+        try:
+            return self._load(name, checkpoint, settings)
+        except IncompatibleError as error:
+            if settings.drafts is Drafts.NONE or job.engine.drafts == Drafts.POPULATION:
+                raise
+            logger.warning("the engine starts without drafts: %s", error)
+            return self._load(name, checkpoint, replace(settings, drafts=Drafts.NONE))
 
     def _replace_model(self, key: ModelKey, checkpoint: Checkpoint) -> Engine | None:
         """Return the loaded engine with the weights of another model; None to load a new one."""

@@ -98,7 +98,8 @@ def gpu_sizes(  # noqa: PLR0913 - everything that they depend on
             f"memory within {settings.gpu_memory_utilization:.0%} of {total / 2**30:.1f} GiB",
             field="engine",
             remedy="raise engine.tensor_parallel_size, or the evaluator's "
-            "MODNORM_GPU_MEMORY_UTILIZATION; or lower its MODNORM_ENGINES_PER_GPU",
+            "MODNORM_GPU_MEMORY_UTILIZATION; or lower its MODNORM_ENGINES_PER_GPU"
+            + ("; or set engine.drafts to none" if drafts else ""),
         )
     return chosen
 

@@ -40,6 +40,7 @@ from modnorm.services.aggregator.storage.tables import (
     pack_coefficients,
 )
 from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.spec_limits import MAX_COUNT
 from modnorm.tasks import Row, Task, stated_bounds, task_errors
 from modnorm.wire.answer_sheets import unpack_text
 
@@ -187,9 +188,10 @@ def _check_answer(answer: Answer) -> None:
         raise InvalidInputError(
             f"row {answer.row} has no vote and cannot be correct", field="answers.correct"
         )
-    if answer.tokens < 0:
+    if not 0 <= answer.tokens <= MAX_COUNT:
         raise InvalidInputError(
-            f"row {answer.row} has a negative number of tokens", field="answers.tokens"
+            f"the tokens of row {answer.row} are negative, or more than {MAX_COUNT:,}",
+            field="answers.tokens",
         )
 
 
