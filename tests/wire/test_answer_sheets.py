@@ -9,7 +9,7 @@ from modnorm.engines import Completion, Finish
 from modnorm.errors import InvalidInputError, TooLargeError
 from modnorm.search import scoring
 from modnorm.search.voting import Answer
-from modnorm.tasks import Judgement
+from modnorm.tasks import Judgement, get_task
 from modnorm.wire import answer_sheets
 from modnorm.wire.answer_sheets import pack_answers, pack_text, read_answers, unpack_answers
 
@@ -18,10 +18,10 @@ ANSWER = Answer(0, "4 + 4", 0.1, "8", correct=True, tokens=3, truncated=False)
 
 @pytest.mark.parametrize("reward", [True, 1, np.float32(1), Fraction(1, 2)])
 def test_a_task_may_give_any_real_number(monkeypatch, reward):
-    judgement = Judgement(reward=reward, vote="8", correct=np.bool_(True))
+    judgement = Judgement(reward=reward, vote="8", correct=True)
     monkeypatch.setattr(scoring, "judge", lambda *_: judgement)
     completion = Completion(index=0, text="4 + 4", tokens=3, finish=Finish.STOP)
-    answer = scoring._judge(None, None, completion, "row 0")
+    answer = scoring._judge(get_task("countdown"), {}, completion, "row 0")
     (read,) = read_answers(pack_answers([answer]))
     assert (read.reward, read.correct) == (float(reward), True)
     assert (read,) == unpack_answers(pack_answers([answer]))
