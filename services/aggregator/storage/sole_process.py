@@ -73,7 +73,6 @@ class SoleProcess:
 
         def poll() -> None:
             if time.monotonic() > began + WAIT_SECONDS:
-                self._end_session()
                 self._engine.dispose()
                 raise ConflictError(
                     "another aggregator uses this database",
@@ -86,13 +85,21 @@ class SoleProcess:
             return
         with outages(self._url, None, _REMEDY):
             session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            self._session = session
-            while not session.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _KEY}):
-                poll()
-                time.sleep(_PAUSE_SECONDS)
+            try:
+                while not session.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _KEY}):
+                    poll()
+                    time.sleep(_PAUSE_SECONDS)
+            except BaseException:
+                _end(session)
+                raise
+        self._session = session
 
     def _end_session(self) -> None:
         if self._session is not None:
-            self._session.invalidate()  # a pool would keep it open
-            self._session.close()
+            _end(self._session)
             self._session = None
+
+
+def _end(session: Connection) -> None:
+    session.invalidate()  # a pool would keep it open
+    session.close()

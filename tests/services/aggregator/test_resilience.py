@@ -5,6 +5,8 @@ import asyncio
 import grpc.aio
 import psycopg
 import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import DataError
 
 from modnorm.errors import ConflictError, UnavailableError
 from modnorm.services.aggregator import notifications
@@ -66,6 +68,36 @@ def test_a_released_lock_is_not_taken_again(postgres_url):
     first.take()
     first.release()
     first.keep()
+    other.take()
+    other.release()
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("SELECT pg_terminate_backend(pg_backend_pid())", UnavailableError),
+        ("SELECT 1 / 0", DataError),
+    ],
+    ids=["disconnected", "failed"],
+)
+def test_a_lock_whose_statement_failed_is_taken_the_next_time(
+    postgres_url, monkeypatch, statement, error
+):
+    monkeypatch.setattr("modnorm.services.aggregator.storage.sole_process.WAIT_SECONDS", 0.5)
+    first, other = SoleProcess(postgres_url), SoleProcess(postgres_url)
+    failing = [statement]
+
+    def replace(_connection, _cursor, sent, parameters, _context, _many):
+        return (failing.pop(), ()) if failing and "advisory" in sent else (sent, parameters)
+
+    event.listen(first._engine, "before_cursor_execute", replace, retval=True)
+    with pytest.raises(error):
+        first.take()
+    assert not failing
+    first.keep()
+    with pytest.raises(ConflictError):
+        other.take()
+    first.release()
     other.take()
     other.release()
 
