@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
+from typing import TypeVar
 
 import grpc.aio
 from celery import Celery
@@ -29,6 +30,8 @@ from modnorm.services.common.queue import check_broker
 from modnorm.services.common.status_servicer import check_service, now, timestamp
 from modnorm.v1 import status_pb2, status_pb2_grpc
 from modnorm.wire.connection import Credentials
+
+AnswerT = TypeVar("AnswerT")
 
 
 class LabCountStore:
@@ -179,23 +182,27 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
         self, request: status_pb2.GetStatusRequest, context: object
     ) -> status_pb2.GetStatusResponse:
         """Check all dependencies concurrently; the entry of each states whether it is usable."""
-        response = status_pb2.GetStatusResponse(version=version("modnorm"), time=now())
 
-        def count() -> None:
+        def count() -> tuple[Mapping[str, tuple[int, float]], int]:
             holders, (_, jobs) = self._counts.lease_holders(MAX_WORKERS), self._counts.count()
-            response.workers.extend(self._workers.messages(holders))
-            response.jobs_pending = sum(jobs[JobState.PENDING, split] for split in Split)
+            return holders, sum(jobs[JobState.PENDING, split] for split in Split)
 
-        dependencies = await asyncio.gather(
+        checks = (self._check_service(name, channel) for name, channel in self._channels.items())
+        (database, counted), (broker, _), services = await asyncio.gather(
             _check("database", count, "start the database, or fix MODNORM_DATABASE_URL"),
             _check(
                 "broker",
                 partial(check_broker, self._app),
                 "start the broker, or fix MODNORM_BROKER_URL; no job is lost meanwhile",
             ),
-            *(self._check_service(name, channel) for name, channel in self._channels.items()),
+            asyncio.gather(*checks),
         )
-        response.dependencies.extend(dependencies)
+        response = status_pb2.GetStatusResponse(
+            version=version("modnorm"), time=now(), dependencies=[database, broker, *services]
+        )
+        if counted is not None:
+            holders, response.jobs_pending = counted
+            response.workers.extend(self._workers.messages(holders))
         return response
 
     async def _check_service(self, name: str, channel: grpc.aio.Channel) -> status_pb2.Dependency:
@@ -210,14 +217,16 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
         return await check_service(name, channel, metadata)
 
 
-async def _check(name: str, check: Callable[[], None], remedy: str) -> status_pb2.Dependency:
-    """Return whether a dependency answers in time; the check runs in a thread."""
+async def _check(
+    name: str, check: Callable[[], AnswerT], remedy: str
+) -> tuple[status_pb2.Dependency, AnswerT | None]:
+    """Return whether a dependency answers in time, and its answer; the check runs in a thread."""
     try:
-        await asyncio.wait_for(asyncio.to_thread(check), CHECK_SECONDS)
+        answer = await asyncio.wait_for(asyncio.to_thread(check), CHECK_SECONDS)
     except TimeoutError:
         detail = f"no answer within {CHECK_SECONDS:g} s"
     except ModnormError as error:
         detail = error.message
     else:
-        return status_pb2.Dependency(name=name, usable=True, detail="answers")
-    return status_pb2.Dependency(name=name, detail=detail, remedy=remedy)
+        return status_pb2.Dependency(name=name, usable=True, detail="answers"), answer
+    return status_pb2.Dependency(name=name, detail=detail, remedy=remedy), None

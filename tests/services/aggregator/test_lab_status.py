@@ -1,5 +1,7 @@
 """The aggregator's status of the lab."""
 
+import asyncio
+
 import psycopg
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -34,6 +36,20 @@ async def test_a_lab_counts_pending_jobs_and_lists_workers(start_lab, spec, data
         assert abs(worker.seen.ToSeconds() - found.time.ToSeconds()) < 60
         assert by_name(found)["database"].usable
         assert by_name(found)["broker"].usable
+
+
+async def test_workers_are_read_in_the_event_loop_which_changes_them(start_lab, monkeypatch):
+    async with start_lab() as lab:
+        workers = lab.aggregator._workers
+        read, loops = workers.messages, []
+
+        def messages(leases):
+            loops.append(asyncio.get_running_loop())  # raises in a thread without one
+            return read(leases)
+
+        monkeypatch.setattr(workers, "messages", messages)
+        assert by_name(await status(lab))["database"].usable
+        assert loops == [asyncio.get_running_loop()]
 
 
 async def test_a_dependency_that_is_down_is_named_with_its_remedy(start_lab):
