@@ -36,7 +36,7 @@ IDLE_SECONDS = 30.0
 """Seconds without a statement after which Postgres aborts a transaction: its process was stopped
 or vanished, and others wait for its locks. The value is half a lease, so that workers keep their
 jobs. No transaction may compute that long between two statements."""
-_EVALUATIONS, _TIME = "shared evaluations", "time"
+_EVALUATIONS, _CLOCK, _TIME = "shared evaluations", "clock", "time"
 _REMEDY, _START_REMEDY = "try again", "start the database, or correct MODNORM_DATABASE_URL"
 _DISK_FAULTS = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
@@ -158,7 +158,7 @@ class Database:
     def write(self) -> Iterator[Session]:
         """Open a transaction that commits at the end, or rolls back on any error."""
         with self._transaction(), Session(self._writer, expire_on_commit=False) as session:
-            session.info |= {_EVALUATIONS: self.evaluations, _TIME: self.clock()}
+            session.info |= {_EVALUATIONS: self.evaluations, _CLOCK: self.clock}
             with session.begin():
                 yield session
             analyse_grown(self._engine, session)
@@ -188,7 +188,12 @@ class Database:
 
 
 def transaction_time(session: Session) -> float:
-    """Return the time at which a write transaction began, for all that it stores."""
+    """Return the time of a write transaction, for all that it stores: that of the first call.
+
+    Call it once the experiment is locked: then later events of the experiment have later times.
+    """
+    if _TIME not in session.info:
+        session.info[_TIME] = session.info[_CLOCK]()
     return cast("float", session.info[_TIME])
 
 

@@ -1,14 +1,17 @@
 import dataclasses
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from modnorm.errors import ConflictError, NotFoundError
 from modnorm.services.aggregator.experiments.experiment_store import experiment_id_of
-from modnorm.services.aggregator.storage.lookups import StoredText
+from modnorm.services.aggregator.experiments.lifecycle import record
+from modnorm.services.aggregator.storage.lookups import StoredText, lock_experiment
 from modnorm.services.aggregator.storage.tables import ExperimentState
 from tests.faults import error_at
+from verification.labs.waiting import wait_until
 
 
 def test_a_request_makes_one_experiment(world):
@@ -16,6 +19,34 @@ def test_a_request_makes_one_experiment(world):
     assert world.create("a") == first == experiment_id_of("a")
     assert world.create("b") != first
     assert world.state(first) == "PENDING"
+
+
+def test_an_event_that_waited_for_its_turn_is_not_earlier_than_the_one_before(world):
+    created = world.create()
+    with ThreadPoolExecutor(1) as threads:
+        with world.database.write() as session:
+            experiment = lock_experiment(session, created)
+            waiting = threads.submit(world.experiments.fail, created, "later")
+            wait_until(lambda: world.database._transactions == 2, "the other transaction")
+            time.sleep(0.2)  # it waits for the lock by now
+            world.now += 1
+            record(session, experiment, "first")
+        waiting.result()
+    events, _ = world.experiments.events(created, 0, 10)
+    assert [event.message for event in events] == ["created", "first", "later"]
+    assert [event.time for event in events] == [1_000, 1_001, 1_001]
+    assert world.experiments.get(created).experiment.end_time == 1_001
+
+
+def test_all_that_a_transaction_stores_has_one_time(world):
+    created = world.create()
+    with world.database.write() as session:
+        experiment = lock_experiment(session, created)
+        record(session, experiment, "first")
+        world.now += 1
+        record(session, experiment, "second")
+    events, _ = world.experiments.events(created, 0, 10)
+    assert [event.time for event in events] == [1_000] * 3
 
 
 def test_a_request_id_belongs_to_one_spec(world):
