@@ -18,7 +18,7 @@ from modnorm.errors import CancelledError, EngineError, ModnormError, Unavailabl
 from modnorm.perturbation.descriptor import Descriptor, base_descriptor
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
-from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
+from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Prompts, Sampler
 from modnorm.services.aggregator.storage.lookups import StoredText
 from modnorm.services.aggregator.storage.tables import IN_SETUP, Experiment, ExperimentState
 from modnorm.services.common.logging import internal_error
@@ -156,13 +156,8 @@ class Conductor:
         return True
 
     async def _calibrate(self, experiment: Experiment) -> None:
-        """Calibrate on the prompts of the first selection rows."""
-        spec, load = experiment.spec, self._experiments.artifact
-        text = await asyncio.to_thread(load, experiment.selection_digest)
-        rows = [json.loads(line) for line in text.split("\n")[: spec.calibration.examples]]
-        task = experiment.task()
-        prompts = await asyncio.to_thread(render_prompts, task, rows, "selection row")
-        stream = self._calibrator.calibrate(spec, experiment.model_digest, prompts)
+        prompts = await asyncio.to_thread(self._calibration_prompts, experiment)
+        stream = self._calibrator.calibrate(experiment.spec, experiment.model_digest, prompts)
         async for response in stream:
             if response.WhichOneof("result") == "profile":
                 profile = StoredText(response.profile.digest, response.profile.json)
@@ -176,6 +171,12 @@ class Conductor:
                 return
             self._follow_up(Change(experiment.id))
         raise UnavailableError("the calibrator ended without a profile")
+
+    def _calibration_prompts(self, experiment: Experiment) -> Prompts:
+        """Return the prompts of the first selection rows; loads them and perhaps a plugin."""
+        lines = self._experiments.artifact(experiment.selection_digest).split("\n")
+        rows = [json.loads(line) for line in lines[: experiment.spec.calibration.examples]]
+        return render_prompts(experiment.task(), rows, "selection row")
 
     async def _sample(self, experiment: Experiment) -> None:
         spec, digest = experiment.spec, experiment.model_digest
