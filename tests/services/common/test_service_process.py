@@ -70,6 +70,23 @@ def test_a_bad_setting_of_opentelemetry_ends_the_process_with_its_name(start_mod
     assert json.loads(line)["event"].startswith("ended: OTEL_SDK_DISABLED: Input should be ")
 
 
+def test_a_database_that_does_not_answer_ends_the_aggregator_with_a_remedy(start_module):
+    settings = {
+        "MODNORM_BIND_ADDRESS": "127.0.0.1:0",
+        "MODNORM_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
+        "MODNORM_BROKER_URL": "memory://",
+    }
+    ended = start_module(
+        "modnorm.services.aggregator.server", environment=os.environ | settings
+    ).finish()
+    assert ended.returncode == 1
+    (line,) = (json.loads(each) for each in ended.stderr.splitlines() if "did not answer" in each)
+    assert line["level"] == "critical"
+    assert "Connection refused Is the server running" in line["event"]
+    assert line["event"].endswith("(start the database, or correct MODNORM_DATABASE_URL)")
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_taken_address_ends_the_process_with_the_reason(start_module, aggregator, tmp_path):
     settings = {
         "MODNORM_BIND_ADDRESS": aggregator[1],
