@@ -35,7 +35,7 @@ def claimed(world, count):
 def test_a_report_that_the_database_refuses_fails_alone(world):
     created, reports = claimed(world, 5)
     reports[2] = dataclasses.replace(reports[2], sheet=None)
-    outcomes = world.jobs.report_all(reports)
+    outcomes = job_store.JobStore.report_all(world.jobs, reports)  # with this sheet
     assert [isinstance(one, Exception) for one in outcomes] == [index == 2 for index in range(6)]
     assert not isinstance(outcomes[2], ModnormError | None)
     assert world.experiments.get(created).progress.jobs_done == 5
