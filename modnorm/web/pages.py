@@ -88,7 +88,7 @@ class Pages:
 
     def candidates(self, request: Request) -> str:
         """Render one page of candidates."""
-        query, run = _query(request), self._run(request)
+        run, query = self._finished_run(request)
         return render(
             request.scope,
             "candidates.html",
@@ -101,7 +101,7 @@ class Pages:
 
     def answers(self, request: Request) -> str:
         """Render the answers of a candidate, one page of them."""
-        run, query = self._run(request), _query(request)
+        run, query = self._finished_run(request)
         start = (query.page - 1) * PAGE_LINES
         answers = run.results.answers(query.candidate, query.split, wrong=query.wrong)
         found = list(islice(answers, start, start + PAGE_LINES + 1))
@@ -119,7 +119,7 @@ class Pages:
 
     def answer(self, request: Request) -> str:
         """Render one answer with its prompt and its completion."""
-        run, query = self._run(request), _query(request)
+        run, query = self._finished_run(request)
         answers = run.results.answers(query.candidate, query.split, query.row)
         answer = next(iter(answers), None)
         if answer is None:
@@ -132,7 +132,7 @@ class Pages:
 
     def questions(self, request: Request) -> str:
         """Render the votes of one ensemble, one page of them."""
-        run, query = self._run(request), _query(request)
+        run, query = self._finished_run(request)
         chosen = _ensemble(run, query)
         start = (query.page - 1) * PAGE_LINES
         votes = (vote for vote in chosen.votes if not (query.wrong and vote.correct))
@@ -151,7 +151,7 @@ class Pages:
 
     def question(self, request: Request) -> str:
         """Render the votes on one held-out row, with the completions of one ensemble's experts."""
-        run, query = self._run(request), _query(request)
+        run, query = self._finished_run(request)
         chosen = _ensemble(run, query)
         votes = list(run.results.votes(query.row))
         vote = chosen.vote(query.row)
@@ -197,6 +197,12 @@ class Pages:
 
     def _run(self, request: Request) -> ViewedRun:
         return self._catalog.run(request.path_params["name"])
+
+    def _finished_run(self, request: Request) -> tuple[ViewedRun, PageQuery]:
+        """Return a run, refused unless it has finished, and the values of the address."""
+        run = self._run(request)
+        _ = run.results
+        return run, _query(request)
 
 
 def _query(request: Request) -> PageQuery:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from modnorm.analysis.candidates import CandidateRecord, candidate_records
 from modnorm.errors import InvalidInputError
@@ -18,8 +18,20 @@ SortColumn = Literal[
 State = Literal["scored", "stopped", "failed"]
 PAGE_LINES = 50
 _LARGEST = 2**31 - 1
-Size = Annotated[int, Field(ge=1, le=_LARGEST)]
-Row = Annotated[int, Field(ge=0, le=_LARGEST)]
+
+
+def _at_least(least: int) -> AfterValidator:
+    """Return a check whose message has both bounds."""
+
+    def check(value: int) -> int:
+        if not least <= value <= _LARGEST:
+            raise ValueError(f"must be a whole number from {least} to {_LARGEST}")
+        return value
+
+    return AfterValidator(check)
+
+
+Size = Annotated[int, _at_least(1)]
 
 
 class PageQuery(BaseModel):
@@ -31,8 +43,8 @@ class PageQuery(BaseModel):
     n: Size | None = None
     """N and K of an ensemble; the largest by default."""
     k: Size | None = None
-    row: Row = 0
-    candidate: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] = 0
+    row: Annotated[int, _at_least(0)] = 0
+    candidate: Annotated[int, _at_least(-_LARGEST)] = 0
     split: Literal["selection", "heldout", "development"] | None = None
     wrong: bool = False
     sort: SortColumn = "rank"

@@ -33,11 +33,12 @@ def view_directory(path: Path, name: str, read_status: ReadStatus = unknown_prog
     try:
         spec = stored_spec(path).model_dump(mode="json")
         results = load_run(path) if (path / RESULTS).is_file() else None
+        distillation = load_distillation(path) if is_distillation(path) else None
     except InvalidInputError as error:
         return ViewedRun(name, _UNKNOWN, Status("damaged", live=False, error=str(error)), read)
-    if is_distillation(path):
+    if distillation is not None:
         done = Status("finished", live=False)
-        return ViewedRun(name, spec, done, read, distillation=load_distillation(path))
+        return ViewedRun(name, spec, done, read, distillation=distillation)
     if results is None:
         return ViewedRun(name, spec, read_status(path), read)
     base = results.document["base"]

@@ -154,11 +154,13 @@ def test_runs_are_compared_and_flagged_where_they_differ(read, runs):
         ("/runs/none", 404, "there is no run"),
         ("/runs/second/candidates", 409, "only an experiment that succeeded"),
         ("/runs/second/questions", 409, "only an experiment that succeeded"),
+        ("/runs/second/questions/x", 409, "only an experiment that succeeded"),
         ("/runs/first/questions/18", 404, "no row 18 was voted on"),
         ("/runs/first/questions/x", 400, "Field: row"),
         ("/runs/first/questions?n=3", 404, "there is no ensemble N=3"),
         ("/runs/first/candidates?sort=completion", 400, "Field: sort"),
         ("/runs/first/candidates?page=0", 400, "Field: page"),
+        ("/runs/first/candidates?page=0", 400, "a whole number from 1 to 2147483647"),
         ("/runs/first/candidates?least=nan", 400, "Field: least"),
         ("/runs/first/candidates/99999999999", 400, "Field: candidate"),
         ("/runs/first/candidates/3/other/0", 400, "Field: split"),
@@ -190,6 +192,7 @@ DAMAGES = [
     ("spec.json", "{", "spec.json"),
     ("spec.json", None, "has no spec.json"),
     ("results.json", "{", "results.json"),
+    ("distillation.json", "{}", "distillation.json"),
 ]
 
 
