@@ -46,7 +46,7 @@ EnsembleT = TypeVar("EnsembleT", bound=ReportedEnsemble)
 class Expert:
     """One of the K best candidates."""
 
-    index: int
+    index: Annotated[int, Field(ge=0)]
     """Position in the population."""
     descriptor: Descriptor
     """Resolved: it defines the weights bit for bit."""

@@ -24,6 +24,8 @@ from modnorm.tasks.row_loading import parse_question
 
 _MOST_BYTES = 2**24
 _FIELD = "manifest"
+_REMEDY = "name a file that `modnorm export --manifest` wrote"
+_FORMAT: Literal["modnorm-ensemble-2"] = "modnorm-ensemble-2"
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -63,7 +65,7 @@ class EnsembleManifest:
     prompt: ExamplePrompt
     weights_sha256: tuple[Sha256, ...]
     """Digest of each expert's weights, best-ranked expert first."""
-    format: Literal["modnorm-ensemble-1"] = "modnorm-ensemble-1"
+    format: Literal["modnorm-ensemble-2"] = _FORMAT
 
     def narrowed(self, population: int | None, size: int | None) -> EnsembleDefinition:
         """Return the ensemble of the first K experts."""
@@ -76,6 +78,12 @@ class EnsembleManifest:
                 remedy=f"N={self.ensemble.population}, K from 1 to {most}",
             )
         return replace(self.ensemble, experts=self.ensemble.experts[:size])
+
+
+class _Header(BaseModel):
+    """The field that tells of a file's layout."""
+
+    format: str
 
 
 _CONTENT = TypeAdapter(EnsembleManifest)
@@ -101,7 +109,9 @@ def make_manifest(
 def read_ensemble_manifest(path: Path) -> EnsembleManifest:
     """Read a manifest."""
     try:
-        manifest = _CONTENT.validate_json(read_text(path, most=_MOST_BYTES))
+        text = read_text(path, most=_MOST_BYTES)
+        is_current = _Header.model_validate_json(text).format == _FORMAT
+        manifest = _CONTENT.validate_json(text) if is_current else None
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in fault["loc"])
@@ -111,8 +121,17 @@ def read_ensemble_manifest(path: Path) -> EnsembleManifest:
         raise _refused(path, f"scale_map: {error.message}") from error
     except (OSError, ValueError) as error:
         raise _refused(path, read_fault(error)) from error
+    if manifest is None:
+        remedy = "export it again with `modnorm export --manifest`"
+        raise _refused(path, f"format: must be {_FORMAT}", remedy)
     ensemble = manifest.ensemble
     scale_map, experts = ensemble.scale_map, ensemble.experts
+    for place, expert in enumerate(experts):
+        descriptor = f"ensemble.experts.{place}.descriptor"
+        if expert.descriptor.coefficients is None:
+            raise _refused(path, f"{descriptor}.coefficients: must be given")
+        if expert.descriptor.lineage:
+            raise _refused(path, f"{descriptor}.lineage: must be empty")
     stated = {expert.descriptor.scale_map for expert in experts}
     if stated != {scale_map.digest} or scale_map.model_digest != ensemble.model_digest:
         raise _refused(path, "its scale map has another digest, or model, than it states")
@@ -121,11 +140,9 @@ def read_ensemble_manifest(path: Path) -> EnsembleManifest:
     return manifest
 
 
-def _refused(path: Path, reason: str) -> InvalidInputError:
+def _refused(path: Path, reason: str, remedy: str = _REMEDY) -> InvalidInputError:
     return InvalidInputError(
-        f"{path} is no manifest of an ensemble: {reason}",
-        field=_FIELD,
-        remedy="name a file that `modnorm export --manifest` wrote",
+        f"{path} is no manifest of an ensemble: {reason}", field=_FIELD, remedy=remedy
     )
 
 

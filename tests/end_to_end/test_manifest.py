@@ -90,7 +90,23 @@ def first_descriptor(content):
             "coefficients",
         ),
         (lambda content: content["weights_sha256"].pop(), "each expert's weights"),
-        (lambda content: content.update(format="modnorm-ensemble-9"), "format"),
+        (
+            lambda content: first_descriptor(content).update(coefficients=None),
+            "experts.0.descriptor.coefficients: must be given",
+        ),
+        (
+            lambda content: first_descriptor(content).pop("coefficients"),
+            "experts.0.descriptor.coefficients: must be given",
+        ),
+        (
+            lambda content: first_descriptor(content).update(lineage="7"),
+            "experts.0.descriptor.lineage: must be empty",
+        ),
+        (
+            lambda content: content["ensemble"]["experts"][0].update(index=-1),
+            "experts.0.index: must be at least 0",
+        ),
+        (lambda content: content.pop("format"), "format: must be given"),
     ],
 )
 def test_what_is_no_manifest_is_refused(manifest, edit, told):
@@ -98,6 +114,14 @@ def test_what_is_no_manifest_is_refused(manifest, edit, told):
     with pytest.raises(InvalidInputError, match="is no manifest of an ensemble") as caught:
         read_ensemble_manifest(manifest)
     assert told in caught.value.message
+
+
+def test_a_manifest_of_another_format_is_to_be_exported_again(manifest):
+    change(manifest, lambda content: content.update(format="modnorm-ensemble-1"))
+    with pytest.raises(InvalidInputError, match="format: must be modnorm-ensemble-2") as caught:
+        read_ensemble_manifest(manifest)
+    assert caught.value.field == "manifest"
+    assert "export it again" in (caught.value.remedy or "")
 
 
 def test_nothing_is_predicted_or_served_with_other_prompts(modnorm, manifest, finished):
