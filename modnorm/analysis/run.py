@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -144,7 +144,9 @@ class Ensemble:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the votes as a table with one line for each row."""
-        return pd.DataFrame(list(self.votes))
+        names = [each.name for each in fields(VoteRecord)]
+        lines = ([getattr(vote, name) for name in names] for vote in self.votes)
+        return pd.DataFrame(lines, columns=names)
 
 
 @dataclass(frozen=True, eq=False)

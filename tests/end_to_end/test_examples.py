@@ -46,6 +46,8 @@ def test_the_notebook_ends_in_a_figure(finished):
     names: dict[str, object] = {}
     for source in sources:
         exec(source.replace("../runs/demo/modular_norm", str(finished)), names)
+    votes = eval(sources[3].splitlines()[-1], names)
+    assert list(votes["row"]) == list(range(5))
     figure = names["figure"]
     assert isinstance(figure, Figure)
     assert plt.gcf() is figure  # a notebook shows the figures of pyplot
@@ -80,6 +82,7 @@ def test_a_run_and_its_ensembles_are_tables(finished):
     assert ensemble.interval is not None
     assert ensemble.interval.lower <= ensemble.metric <= ensemble.interval.upper
     votes = ensemble.to_pandas()
+    assert votes["counts"][0] == ensemble.vote(0).counts
     assert votes["correct"].sum() == ensemble.correct
     assert list(votes["row"]) == list(range(6))
     winners = [
