@@ -134,10 +134,10 @@ def _is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in (SPEC, RESULTS))
 
 
-def not_a_run(path: Path) -> InvalidInputError:
-    """Return the error for a path without a run."""
+def not_a_run(path: Path, other: str = "") -> InvalidInputError:
+    """Return the error for a path without a run; `other` ends the remedy."""
     there = "is not a run directory, and holds none" if path.exists() else "does not exist"
-    remedy = folder_remedy(path) or "name a directory that `modnorm run` wrote"
+    remedy = folder_remedy(path) or f"name a directory that `modnorm run` wrote{other}"
     return InvalidInputError(f"{path} {there}", field="run", remedy=remedy)
 
 

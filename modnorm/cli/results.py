@@ -107,23 +107,23 @@ def show_directory(directory: Path) -> None:
     """
     from modnorm.analysis.distillation import is_distillation, load_distillation
     from modnorm.analysis.run import load_run
-    from modnorm.analysis.run_files import RESULTS, not_a_run, runs_inside
+    from modnorm.analysis.run_files import RESULTS, SPEC, not_a_run, runs_inside
 
     if is_distillation(directory):
         distilled = load_distillation(directory)
         emit_json(distilled)
         print_distillation(distilled)
         return
-    runs = runs_inside(directory)
+    runs = [run for run in runs_inside(directory) if (run / SPEC).is_file()]
     if not runs:
-        raise not_a_run(directory)
+        raise not_a_run(directory, ", or the id of an experiment")
     is_one = runs[0] == directory
     found: dict[Path, Run | None] = {}
     for run in runs[:1] if is_one else runs:
         try:
             found[run] = load_run(run) if (run / RESULTS).is_file() else None
         except InvalidInputError as error:
-            if len(runs) == 1:
+            if is_one or len(runs) == 1:
                 raise
             note(f"{run} is left out: {error.message}")
     documents = [run.document for run in found.values() if run is not None]

@@ -41,9 +41,19 @@ def test_a_finished_run_is_shown_with_its_results(printed, modnorm_json, tmp_pat
 def test_the_runs_inside_a_directory_are_shown_one_after_another(printed, modnorm_json, tmp_path):
     finish_run(tmp_path / "a")
     start_run(tmp_path / "b")
+    finish_run(tmp_path / "c")
+    (tmp_path / "c" / "spec.json").unlink()
     out = printed("show", tmp_path)
     assert f"{tmp_path / 'b'}  not finished" in out
+    assert str(tmp_path / "c") not in out
     assert len(modnorm_json("show", tmp_path)) == 1
+
+
+def test_a_directory_without_a_run_is_refused(refusal, tmp_path):
+    err = refusal("show", tmp_path)
+    assert err.endswith(
+        "(name a directory that `modnorm run` wrote, or the id of an experiment)\n"
+    )
 
 
 def test_a_damaged_run_hides_no_other(modnorm, refusal, modnorm_json, tmp_path):
