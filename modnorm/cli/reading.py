@@ -46,7 +46,7 @@ def candidates(
     """
     from modnorm.analysis.candidates import CandidateRecord
 
-    opened = open_run(run, server)
+    opened = _open(run, server, as_csv=as_csv)
     found = sorted(opened.candidates, key=lambda each: (each.rank or inf, each.index))
     if _write(CandidateRecord, found, as_csv=as_csv):
         return
@@ -107,7 +107,7 @@ def answers(
     """
     from modnorm.analysis.answers import AnswerRecord
 
-    found = open_run(run, server)
+    found = _open(run, server, as_csv=as_csv)
     records = iter(found.answers(candidate, split, row, wrong=wrong))
     first = list(islice(records, 1))
     if not first and not any(True for _ in found.answers(candidate, split, row)):
@@ -182,7 +182,7 @@ def votes(
     """
     from modnorm.analysis.votes import VoteRecord
 
-    found = open_run(run, server)
+    found = _open(run, server, as_csv=as_csv)
     every = iter(found.votes(row, n, k))
     first = list(islice(every, 1))
     if not first:
@@ -253,12 +253,17 @@ def _show_vote(run: "FinishedRun", vote: "VoteRecord") -> None:
     echo_table(("rank", "expert", "vote", "correct"), rows, {"vote"})
 
 
-def _write(kind: type[RecordT], records: Iterable[RecordT], *, as_csv: bool) -> bool:
-    """Write all records to stdout if JSON or CSV, whose lists are JSON, is wanted."""
+def _open(run: str, server: str | None, *, as_csv: bool) -> "FinishedRun":
+    """Return the run of a directory or a lab, unless both JSON and CSV are wanted."""
     if output.as_json and as_csv:
         raise InvalidInputError(
             "--json and --csv exclude each other", field="csv", remedy="give only one of them"
         )
+    return open_run(run, server)
+
+
+def _write(kind: type[RecordT], records: Iterable[RecordT], *, as_csv: bool) -> bool:
+    """Write all records to stdout if JSON or CSV, whose lists are JSON, is wanted."""
     if output.as_json:
         separator = "["
         for record in records:

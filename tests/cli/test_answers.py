@@ -93,6 +93,12 @@ def test_what_no_answer_matches_is_refused(modnorm, source, options, told):
     assert told in err
 
 
+@pytest.mark.parametrize("command", ["candidates", "answers", "votes"])
+def test_json_and_csv_are_refused_before_the_run_is_opened(refusal, tmp_path, command):
+    err = refusal(command, tmp_path / "none", "--json", "--csv")
+    assert '"field": "csv"' in err
+
+
 def test_votes_are_counted_for_every_ensemble(modnorm_json, source):
     votes = modnorm_json("votes", *source)
     places = [(each["population"], each["ensemble_size"], each["row"]) for each in votes]
