@@ -54,7 +54,12 @@ def compare(
             str(row["population"]),
             _metric(row["base"], row["base_interval"]),
             _metric(row["rank_1"], row["rank_1_interval"]),
-            *(_metric(row["ensembles"].get(size), row["intervals"].get(size)) for size in sizes),
+            *(
+                _metric(row["ensembles"][size], row["intervals"][size])
+                if size in row["ensembles"]
+                else None
+                for size in sizes
+            ),
         )
         for row in rows
     ]
@@ -107,11 +112,18 @@ def _compare_students(directories: Sequence[Path]) -> None:
         _warn_of_conditions(entry["run"], entry["differs"], entries[0]["run"])
 
 
-def _side_by_side(names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
-    """Print a column for each run, headed by its name, some in one table."""
+def _side_by_side(names: Sequence[str], columns: Sequence[Sequence[str | None]]) -> None:
+    """Print a column for each run, headed by its name, some in one table.
+
+    None stands for an ensemble that a run does not have. A table leaves out a line of only these.
+    """
     for start in range(0, len(columns), _SIDE_BY_SIDE):
         shown = columns[start : start + _SIDE_BY_SIDE]
-        headings, *lines = zip(("", *names), *shown, strict=True)
+        headings, *lines = (
+            ["-" if cell is None else cell for cell in line]
+            for line in zip(("", *names), *shown, strict=True)
+            if any(cell is not None for cell in line[1:])
+        )
         echo_table(headings, lines)
 
 

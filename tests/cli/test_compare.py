@@ -45,6 +45,19 @@ def test_runs_stand_in_columns_with_intervals(printed, runs):
     assert lines["K=5"].endswith("0.0 % [0.0, 6.0]")
 
 
+def test_a_table_lists_only_the_sizes_of_its_runs(printed, runs, make_run, tmp_path):
+    for number in range(4):
+        write_run(
+            tmp_path / str(number), make_run(prefixes=(24,), sizes=(5,) if number else (1, 5))
+        )
+    out = printed("compare", tmp_path)
+    first, second = out.split("model ")[1:3]
+    (line,) = (line for line in first.splitlines() if line.startswith("K=1"))
+    assert line.split()[-2:] == ["-", "-"]
+    assert "K=5" in second
+    assert "K=1" not in second
+
+
 def test_a_run_is_not_compared_with_itself(modnorm, runs):
     code, out, err = modnorm("compare", runs["good"], runs["good"])
     assert (code, out) == (2, "")
