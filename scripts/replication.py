@@ -17,7 +17,7 @@ from pathlib import Path
 
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run import load_run
-from modnorm.analysis.run_files import finished_runs
+from modnorm.analysis.run_files import RESULTS, runs_inside
 from modnorm.errors import ModnormError
 from scripts.run_copies import pack_run
 
@@ -60,10 +60,16 @@ def main() -> int:
 
 
 def collect(runs: Sequence[Path], to: Path, *, command: str, commit: str) -> list[Path]:
-    """Copy finished runs that are not there yet; return the new files."""
+    """Copy finished runs that are not there yet; return the new files.
+
+    Directories without results are left out with a note.
+    """
     to.mkdir(parents=True, exist_ok=True)
     written = []
-    for directory in finished_runs(runs, print):
+    for directory in (each for path in runs for each in runs_inside(path) or [path]):
+        if not (directory / RESULTS).is_file():
+            print(f"{directory} is left out: it has no results")
+            continue
         run = load_run(directory)
         archive = to / f"{cell_name(run.document)}.zip"
         if archive.exists():

@@ -68,3 +68,15 @@ def test_only_finished_runs_that_are_not_there_are_collected(tmp_path):
     (place / "spec.json").write_text("{}")
     assert collect([tmp_path / "runs"], tmp_path / "cells", command="c", commit="d") == []
     assert not list((tmp_path / "cells").iterdir())
+
+
+def test_collecting_goes_on_after_directories_without_results(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("scripts.replication.load_run", lambda _: pytest.fail("no results"))
+    unfinished, empty = tmp_path / "unfinished", tmp_path / "empty"
+    for path in (unfinished, empty):
+        path.mkdir()
+    (unfinished / "spec.json").write_text("{}")
+    assert collect([unfinished, empty], tmp_path / "cells", command="c", commit="d") == []
+    assert capsys.readouterr().out.splitlines() == [
+        f"{path} is left out: it has no results" for path in (unfinished, empty)
+    ]
