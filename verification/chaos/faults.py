@@ -239,7 +239,8 @@ def _holder(context: FaultContext) -> str | None:
         found[:] = [name for name in observation.holders if name in context.lab.workers]
         return bool(found) or observation.ended
 
-    wait_until(is_over, "a lease", PATIENCE, pause=0.02)
+    with suppress(TimeoutError):
+        wait_until(is_over, "a lease", PATIENCE, pause=0.02)
     return context.source.choice(found) if found else None
 
 

@@ -1,9 +1,13 @@
 """Short schedules against real processes; `make chaos` runs as many as are asked for."""
 
+import random
+from unittest.mock import Mock, create_autospec
+
 import pytest
 
 from verification.chaos import faults
 from verification.chaos.campaign import fencing_removed, run_schedule
+from verification.chaos.outcome import Observation, Observer
 from verification.chaos.schedules import EXPERIMENTS, JOBS, Fault, Schedule, Step, draw
 
 CALIBRATED = EXPERIMENTS[-1]
@@ -17,6 +21,16 @@ def test_every_fault_comes_while_there_is_something_to_break():
     assert {schedule.experiment for schedule in schedules} == set(EXPERIMENTS)
     assert max(step.after for step in steps) < JOBS
     assert all(callable(getattr(faults, fault)) for fault in Fault)
+
+
+@pytest.mark.parametrize("fault", [Fault.KILL_EVALUATOR, Fault.PAUSE_EVALUATOR])
+def test_a_fault_of_a_lease_counts_as_missed_if_none_comes(monkeypatch, fault):
+    monkeypatch.setattr(faults, "PATIENCE", 0.0)
+    observer, lab = create_autospec(Observer, instance=True), Mock(workers=("one",))
+    observer.observe.return_value = Observation(holders=("another",))
+    context = faults.FaultContext(lab, observer, random.Random(0))
+    assert getattr(faults, fault)(context) is None
+    lab.kill.assert_not_called()
 
 
 @pytest.mark.integration
