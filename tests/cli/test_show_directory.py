@@ -49,13 +49,6 @@ def test_the_runs_inside_a_directory_are_shown_one_after_another(printed, modnor
     assert len(modnorm_json("show", tmp_path)) == 1
 
 
-def test_a_directory_without_a_run_is_refused(refusal, tmp_path):
-    err = refusal("show", tmp_path)
-    assert err.endswith(
-        "(name a directory that `modnorm run` wrote, or the id of an experiment)\n"
-    )
-
-
 def test_a_damaged_run_hides_no_other(modnorm, refusal, modnorm_json, tmp_path):
     for name in "abc":
         finish_run(tmp_path / name)
