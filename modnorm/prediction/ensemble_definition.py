@@ -1,9 +1,9 @@
 """All that an ensemble's answers depend on: base, experts, scale map, task and cap."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, TypeVar
+from typing import Annotated, ClassVar, Protocol, TypeVar
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
@@ -14,9 +14,6 @@ from modnorm.spec import ExperimentSpec, ModelSpec
 from modnorm.tasks import Row, Task, get_stored_task
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.task_errors import render_prompts
-
-if TYPE_CHECKING:
-    from modnorm.analysis.run import Run
 
 _FIELD = "run"
 StoredScaleMap = Annotated[
@@ -40,6 +37,39 @@ class ReportedEnsemble(Protocol):
 
 
 EnsembleT = TypeVar("EnsembleT", bound=ReportedEnsemble)
+
+
+class SelectedEnsemble(ReportedEnsemble, Protocol):
+    """The experts of one (N, K), for example `modnorm.analysis.run.Ensemble`."""
+
+    @property
+    def experts(self) -> tuple[int, ...]:
+        """Candidate indices, best first."""
+
+
+class SearchedRun(Protocol):
+    """The parts of `modnorm.analysis.run.Run` that define ensembles."""
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        """The experiment's spec."""
+
+    @property
+    def provenance(self) -> Mapping[str, object]:
+        """Digests and names of all inputs of the results."""
+
+    @property
+    def ensembles(self) -> Sequence[SelectedEnsemble]:
+        """The ensembles, by N, then by K."""
+
+    def descriptors(self, candidate: int | None = None) -> Iterator[tuple[int, Descriptor]]:
+        """Yield index and resolved descriptor of each candidate, or of one."""
+
+    def scale_map(self) -> ScaleMap | None:
+        """Return the scale map that the candidates were drawn with."""
+
+    def rows(self, split: str) -> tuple[str, ...]:
+        """Return the rows of a split as JSON; none if the run has no such split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +127,7 @@ class EnsembleDefinition:
 
 
 def define_ensemble(
-    run: "Run", population: int | None = None, ensemble_size: int | None = None
+    run: SearchedRun, population: int | None = None, ensemble_size: int | None = None
 ) -> EnsembleDefinition:
     """Return the definition of an ensemble of a finished run."""
     check_votes(run.spec)

@@ -140,7 +140,6 @@ def test_a_report_of_another_descriptor_is_refused(worker, jobs, stored, refused
         lambda report: spoil_sheet(report, tokens="2"),
         lambda report: setattr(report, "answers", pack_text("[[0, 1e999]]")),
         lambda report: setattr(report, "answers", report.answers[:-1]),
-        lambda report: setattr(report, "answers", zlib.compress(bytes(MAX_BYTES + 1))),
         lambda report: setattr(report, "worker", "w" * 201),
         lambda report: report.environment.update({"gpu": "g" * 2**14}),
         lambda report: report.ClearField("answers"),
@@ -149,4 +148,7 @@ def test_a_report_of_another_descriptor_is_refused(worker, jobs, stored, refused
         spoil(spoiled)
         with refused(grpc.StatusCode.INVALID_ARGUMENT):
             reported(worker, spoiled)
+    report.answers = zlib.compress(bytes(MAX_BYTES + 1))
+    with refused(grpc.StatusCode.RESOURCE_EXHAUSTED):
+        reported(worker, report)
     assert stored() == before
