@@ -171,14 +171,14 @@ class Fleet:
     async def _made_up(self, rows_digest: str) -> messages.ReportJobRequest:
         """Return the common part of all reports about some rows."""
         if rows_digest not in self._reports:
+            rows = range(await self._rows(rows_digest))
+            self._sheets[rows_digest] = [self._sheet(rows) for _ in range(SHEETS)]
             self._reports[rows_digest] = messages.ReportJobRequest(
                 environment=ENVIRONMENT,
                 generate_seconds=self._options.work_seconds,
                 switch_seconds=0.01,
                 score_seconds=0.01,
             )
-            rows = range(await self._rows(rows_digest))
-            self._sheets[rows_digest] = [self._sheet(rows) for _ in range(SHEETS)]
         return self._reports[rows_digest]
 
     def _sheet(self, rows: Iterable[int]) -> bytes:
