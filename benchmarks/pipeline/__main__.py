@@ -13,7 +13,6 @@ FOLDER gets `pipeline.json`, the table `pipeline.md`, the logs and the run direc
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from statistics import median
 from benchmarks.pipeline.recording import Event, GpuBusy, first_gpu, quantile, read_events
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run import load_run
+from modnorm.services.common.settings import inherited_environment
 from modnorm.spec import ExperimentSpec, load_spec
 
 PHASES = ("start", "calibrate", "load", "search", "vote", "report")
@@ -59,7 +59,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "pipeline.json"
     content: dict[str, object] = json.loads(path.read_text()) if path.exists() else {}
-    with GpuBusy(first_gpu(os.environ.get("CUDA_VISIBLE_DEVICES", "0"))) as busy:  # noqa: TID251
+    with GpuBusy(first_gpu(inherited_environment().get("CUDA_VISIBLE_DEVICES", "0"))) as busy:
         content |= {"spec": spec.model_dump(mode="json"), "device": busy.device}
         for side in options.only or SIDES:
             published = side == "published"
@@ -192,7 +192,7 @@ def _run(
     cache = out / f"{name}-cache"
     shutil.rmtree(cache, ignore_errors=True)
     variables = {
-        **os.environ,  # noqa: TID251 - the process gets it whole
+        **inherited_environment(),
         "MODNORM_CACHE_DIR": str(cache),
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         **environment,

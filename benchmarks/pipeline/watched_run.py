@@ -49,7 +49,7 @@ def watch(log: EventLog) -> None:
             yield from generate(prompts, limits, poll=counting, on_tokens=on_tokens)
             log.note("answered")
 
-        engine.generate = watched  # type: ignore[method-assign]
+        engine.generate = watched  # type: ignore[method-assign]  # its calls are noted
         return engine
 
     engines.load_engine = load_watched

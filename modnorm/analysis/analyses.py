@@ -321,7 +321,7 @@ def _decompositions(ensembles: pd.DataFrame, reference: str | None) -> dict[str,
             pairs,
             _COMPARED,
             term,
-            lambda lines, term=term: known[tuple(lines.iloc[0][_COMPARED])].get(term),  # type: ignore[misc]
+            lambda lines, term=term: known[tuple(lines.iloc[0][_COMPARED])].get(term),  # type: ignore[misc]  # a default binds it
         ).assign(term=term)
         for term in TERMS
     ]

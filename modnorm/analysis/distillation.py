@@ -176,6 +176,7 @@ def total_budget(rounds: Sequence[RoundEntry]) -> BudgetOfRound:
     """Return the work of all rounds together."""
     budgets = [each["budget"] for each in rounds]
     names = BudgetOfRound.__annotations__
+    # `names` are the keys of the type.
     total = {name: sum(each[name] for each in budgets) for name in names}  # type: ignore[literal-required]
     return cast("BudgetOfRound", total)
 

@@ -77,7 +77,7 @@ class JobRunner:
         self._heartbeats = Heartbeats(client, heartbeat_seconds)
         STAGE.observe(self._heartbeats.send_soon)
         self._background = BackgroundReport()
-        self._failures = dict.fromkeys((True, False), 0)
+        self._engine_failures, self._report_failures = 0, 0
         """Infrastructure failures in a row, at the engine and in the background."""
         self._unfit: dict[str, float] = {}
         """When the worker tries an experiment again that it was unfit for, by id."""
@@ -90,7 +90,7 @@ class JobRunner:
     @property
     def pause(self) -> float:
         """Seconds to wait before the next job."""
-        failures = sum(self._failures.values())
+        failures = self._engine_failures + self._report_failures
         # Bounded, since a worker may fail for days.
         return min(2.0 ** min(failures, 10), LONGEST_PAUSE) if failures else 0.0
 
@@ -145,7 +145,7 @@ class JobRunner:
             if work is None:
                 self._begun.remove(job)
             else:
-                self._failures[True] = 0
+                self._engine_failures = 0
                 self._background.submit(partial(self._finish, job, kept, work))
 
     def pass_on(self, lease: CandidateLease, reason: str) -> None:
@@ -189,7 +189,7 @@ class JobRunner:
         with self._caught(job, at_engine=False):
             with lease:
                 work()
-            self._failures[False] = 0
+            self._report_failures = 0
             logger.info("reported")
             self._metrics.ended(JobOutcome.REPORTED)
         self._begun.remove(job)
@@ -228,8 +228,11 @@ class JobRunner:
         self._client.fail(job.lease, kind, reason, (known and known.remedy) or "")
         if kind != messages.FAILURE_KIND_INFRASTRUCTURE:
             return
-        self._failures[at_engine] += 1
-        if at_engine and not isinstance(error, UnavailableError):
+        if not at_engine:
+            self._report_failures += 1
+            return
+        self._engine_failures += 1
+        if not isinstance(error, UnavailableError):
             self._metrics.engine_restarts.inc()
             try:
                 self.scorer.models.close()
