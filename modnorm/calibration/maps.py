@@ -32,7 +32,7 @@ def operator_norm(
     has_vanished = torch.zeros((), dtype=torch.bool, device=at.device)
     for _ in range(iterations):
         for product in (push_forward, pull_back):
-            image = product(direction)
+            image = product(direction).detach()
             length = _length(image)
             has_vanished |= length <= FLOOR
             direction = _unit(image, length.clamp_min(FLOOR))
