@@ -3,7 +3,6 @@
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.sandbox.constants import (
@@ -22,7 +21,7 @@ from modnorm.sandbox.constants import (
 )
 from modnorm.sandbox.jail.interpreter import EXIT_MEMORY
 from modnorm.sandbox.jail.jail_messages import EndReason, WardenReport
-from modnorm.sandbox.planning import RequireCondition, RunStatements, TestPlan, plan_test
+from modnorm.sandbox.planning import NotJudgeableError, RequireCondition, Step, plan_test
 from modnorm.sandbox.program import Limits, Program, ProgramOutcome, Verdict
 from modnorm.sandbox.session import ProgramSession, StoppedError, ZygoteClient
 from modnorm.sandbox.trusted_functions import is_literal, size
@@ -172,50 +171,43 @@ MAX_TESTS = 2**17
 _SHOWN = 200
 
 
-def plan_tests(program: Program) -> tuple[TestPlan, ...]:
+def plan_tests(program: Program) -> tuple[Sequence[Step], ...]:
+    """Return the steps of each test; refuse tests that this process cannot judge."""
     if sum(map(len, program.tests)) > MAX_TESTS:
         raise InvalidInputError(f"the tests have more than {MAX_TESTS} characters", field="tests")
     plans = []
     for index, test in enumerate(program.tests):
         try:
-            plan = plan_test(test)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise InvalidInputError(f"not Python: {error}", field=f"tests[{index}]") from error
-        if not plan.judged and not program.trust_self_report:
+            plans.append(plan_test(test))
+        except NotJudgeableError as error:
             text = " ".join(test.split())
             shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
             raise InvalidInputError(
                 f"only the program itself could report whether it holds: {shown}",
                 field=f"tests[{index}]",
-                remedy="write it as `assert CALL == VALUE`, or set trust_self_report",
-            )
-        plans.append(plan)
+                remedy="write it as `assert CALL == VALUE`",
+            ) from error
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise InvalidInputError(f"not Python: {error}", field=f"tests[{index}]") from error
     return tuple(plans)
-
-
-@dataclass
-class _Progress:
-    tests_passed: int = 0
-    self_reported: int = 0
 
 
 def execute(zygote: ZygoteClient, program: Program) -> ProgramOutcome:
     """Run a program and return its verdict."""
     plans = plan_tests(program)
-    progress = _Progress()
+    passed: list[int] = []
     began = time.monotonic()
     stopped: StoppedError | None = None
     with ProgramSession(zygote, program.limits) as session:
         try:
-            _run(session, program.sources, plans, progress)
+            _run(session, program.sources, plans, passed)
         except StoppedError as error:
             stopped = error
     verdict, detail = _verdict(stopped, session.report, program.limits)
     return ProgramOutcome(
         verdict=verdict,
         detail=detail,
-        tests_passed=progress.tests_passed,
-        self_reported=progress.self_reported,
+        tests_passed=len(passed),
         printed=session.report.printed,
         cpu_seconds=session.report.cpu_seconds,
         wall_seconds=time.monotonic() - began,
@@ -223,24 +215,26 @@ def execute(zygote: ZygoteClient, program: Program) -> ProgramOutcome:
 
 
 def _run(
-    session: ProgramSession, sources: Sequence[str], plans: Sequence[TestPlan], progress: _Progress
+    session: ProgramSession,
+    sources: Sequence[str],
+    plans: Sequence[Sequence[Step]],
+    passed: list[int],
 ) -> None:
-    """Run the sources, then the tests up to the first that fails."""
+    """Run the sources, then the tests up to the first that fails; note those that pass."""
     for source in sources:
         session.run(source)
     for index, plan in enumerate(plans):
         try:
-            held = all(_step(session, step) for step in plan.steps)
+            held = all(_step(session, step) for step in plan)
         except TooMuchWorkError as error:
             detail = f"test {index} takes too much work to judge"
             raise StoppedError(Verdict.FAILED, detail) from error
         if not held:
             raise StoppedError(Verdict.FAILED, f"test {index} does not hold")
-        progress.tests_passed += 1
-        progress.self_reported += not plan.judged
+        passed.append(index)
 
 
-def _step(session: ProgramSession, step: RunStatements | RequireCondition) -> bool:
+def _step(session: ProgramSession, step: Step) -> bool:
     if isinstance(step, RequireCondition):
         return holds(step.condition, session.ask)
     session.run(step.source)

@@ -4,10 +4,9 @@
 this process. The program can pass only with right values. Changing `assert`, `==` or the driver
 in its own process does not help it.
 
-A test is *judged* if this process computes its condition from the program's answers. One side of
+A test is judged if this process can compute its condition from the program's answers. One side of
 each comparison must be constant, or both sides must query the same functions: `f(1) == f(1)`.
-Other tests (loops around assertions, `f(1) == g(1)`, `check(f)`) are *self-reported*: the
-program's own process reports their outcome.
+Other tests (loops around assertions, `f(1) == g(1)`, `check(f)`) are refused.
 """
 
 import ast
@@ -126,20 +125,15 @@ class RequireCondition:
     condition: Expression
 
 
-@dataclass(frozen=True, slots=True)
-class TestPlan:
-    """The steps of one test, in order, and whether this process judges it."""
-
-    steps: Sequence[RunStatements | RequireCondition]
-    judged: bool
+Step = RunStatements | RequireCondition
 
 
-class _NotJudgeableError(ValueError):
+class NotJudgeableError(ValueError):
     """Only the program's process can decide a part of the test."""
 
 
-def plan_test(test: str) -> TestPlan:
-    """Return the plan of a test.
+def plan_test(test: str) -> Sequence[Step]:
+    """Return the steps of a test, in order; raise NotJudgeableError without a query.
 
     A program may define a function with the name of a built-in. A test that would otherwise have
     no query, such as `assert sum(10, 15) == 6`, is read as a test of that function.
@@ -149,12 +143,12 @@ def plan_test(test: str) -> TestPlan:
         try:
             planner = _Planner(NameScope(shadowed))
             steps = tuple(map(planner.step, body))
-        except _NotJudgeableError:
+        except NotJudgeableError:
             continue
         conditions = [step.condition for step in steps if isinstance(step, RequireCondition)]
         if conditions and all(map(needs_program, conditions)):
-            return TestPlan(steps, judged=True)
-    return TestPlan((RunStatements(test),), judged=False)
+            return steps
+    raise NotJudgeableError(test)
 
 
 def _first_built_in(body: Sequence[ast.stmt]) -> frozenset[str]:
@@ -173,11 +167,11 @@ class _Planner:
 
     scope: NameScope
 
-    def step(self, statement: ast.stmt) -> RunStatements | RequireCondition:
+    def step(self, statement: ast.stmt) -> Step:
         if isinstance(statement, ast.Assert):
             return RequireCondition(self._condition(statement.test))
         if any(isinstance(node, ast.Assert | ast.Raise | ast.Try) for node in ast.walk(statement)):
-            raise _NotJudgeableError(type(statement).__name__)
+            raise NotJudgeableError(type(statement).__name__)
         return RunStatements(ast.unparse(statement))
 
     def _condition(self, node: ast.expr) -> Expression:
@@ -206,7 +200,7 @@ class _Planner:
                 for left, right in pairwise(operands):
                     constant = has_constant(left) or has_constant(right)
                     if not constant and program_functions(left) != program_functions(right):
-                        raise _NotJudgeableError(type(node).__name__)
+                        raise NotJudgeableError(type(node).__name__)
                 return ComparisonChain(
                     operands, [constants.COMPARISONS[type(symbol)] for symbol in node.ops]
                 )
@@ -225,7 +219,7 @@ class _Planner:
             case ast.UnaryOp(op=sign, operand=operand):
                 operands, function = [operand], constants.SIGNS.get(type(sign))
         if not self.scope.variables and all(map(self.scope.is_constant, operands)):
-            raise _NotJudgeableError("a constant that cannot be evaluated")
+            raise NotJudgeableError("a constant that cannot be evaluated")
         return (
             self._query(node)
             if function is None
@@ -254,7 +248,7 @@ class _Planner:
                 return self._examined(lambda *values: list(values), items)
             case ast.Tuple(elts=items):
                 return self._examined(lambda *values: values, items)
-        raise _NotJudgeableError(type(node).__name__)
+        raise NotJudgeableError(type(node).__name__)
 
     def _called(self, node: ast.Call) -> Expression:
         name, keywords = ast.unparse(node.func), node.keywords
@@ -290,7 +284,7 @@ class _Planner:
         try:
             inner = [self._expression(argument) for argument in arguments]
             named = [(name, self._expression(value)) for name, value in keywords]
-        except _NotJudgeableError:
+        except NotJudgeableError:
             return self._query(node)
         applied = FunctionCall(function, inner, named)
         if not has_constant(applied) and self.scope.is_answer(node):
@@ -307,7 +301,7 @@ class _Planner:
         sources = {program_functions(argument) for argument in applied.arguments}
         if has_constant(applied) or len(sources) <= 1:
             return applied
-        raise _NotJudgeableError("different functions of the program")
+        raise NotJudgeableError("different functions of the program")
 
     def _aggregation(
         self,
@@ -319,7 +313,7 @@ class _Planner:
         planner, loops = self, list[Loop]()
         for clause in node.generators:
             if clause.is_async:
-                raise _NotJudgeableError("async")
+                raise NotJudgeableError("async")
             items = planner._items(clause.iter)
             target, variables = planner._target(clause.target, items)
             planner = _Planner(planner.scope.with_variables(variables))
@@ -335,7 +329,7 @@ class _Planner:
             pass
         else:
             if not isinstance(items, range) and not all(map(is_literal, items)):
-                raise _NotJudgeableError("values that cannot be sent")
+                raise NotJudgeableError("values that cannot be sent")
             return Constant(items)
         expression = self._expression(node)
         match expression:
@@ -343,7 +337,7 @@ class _Planner:
                 return replace(expression, source=f"list({source})")
             case LoopVariable():
                 return expression
-        raise _NotJudgeableError(type(node).__name__)
+        raise NotJudgeableError(type(node).__name__)
 
     def _target(self, node: ast.expr, items: Expression) -> tuple[Target, dict[str, LoopVariable]]:
         match node:
@@ -353,9 +347,9 @@ class _Planner:
                 read = [self._target(part, items) for part in parts]
                 variables = {name: item for _, inner in read for name, item in inner.items()}
                 return tuple(target for target, _ in read), variables
-        raise _NotJudgeableError(type(node).__name__)
+        raise NotJudgeableError(type(node).__name__)
 
     def _query(self, node: ast.expr) -> Query:
         if not self.scope.is_answer(node):
-            raise _NotJudgeableError(type(node).__name__)
+            raise NotJudgeableError(type(node).__name__)
         return self.scope.query(node)

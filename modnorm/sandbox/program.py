@@ -69,8 +69,6 @@ class Program:
     tests: Sequence[str]
     """Statements, run in order in the same namespace; all must hold."""
     limits: Limits = Limits()
-    trust_self_report: bool = False
-    """Accept tests that only the program itself can report, which a hostile program can forge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +78,6 @@ class ProgramOutcome:
     verdict: Verdict
     detail: str
     tests_passed: int
-    self_reported: int
-    """Passed tests whose outcome the program itself reported."""
     printed: str
     cpu_seconds: float
     wall_seconds: float

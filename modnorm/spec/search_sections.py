@@ -119,10 +119,7 @@ class TaskSpec(Section):
     max_tokens: Int | None = Field(default=None, ge=1, le=131_072)
     """Completion cap in tokens; by default the paper's for the task."""
     scorer: str | None = Field(default=None, min_length=1)
-    """Name of the scorer; `reference` reproduces the published code, the default is correct.
-
-    For `mbpp`, `self-reported` trusts a program's report of tests that nothing else can judge.
-    """
+    """Name of the scorer; `reference` reproduces the published code, the default is correct."""
 
 
 MAX_POPULATION = 100_000

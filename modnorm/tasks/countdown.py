@@ -8,19 +8,17 @@ beside the expression costs nothing. A false equation is no answer. Notation doe
 `\times`, `x`, `\frac{44}{19}`, Unicode signs, all brackets, `$...$`, `\boxed{...}`, bold. Words
 and names, as in `x = 44 + 19`, have no value.
 
-Scorer `countdown-v1`, the former default, votes on expressions in plain characters only.
-
 Scorer `countdown-reference-v1` gives the published scores. `**` and `//` are legal. A newline
 before the expression inside its tag costs the reward but not the vote. A number over 1,000 costs
 the vote but not the reward. Expressions and values are bounded; the published code hangs on
 `44**19**35`.
 """
 
+import ast
 import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from modnorm.errors import InvalidInputError
@@ -37,11 +35,17 @@ MAX_BITS = 16_384
 
 Number = int | float
 
+_MAX_DEPTH = 200
+"""Levels of nesting that Python itself parses."""
 _LEGAL = re.compile(r"[0-9+\-*/() ]+")
 _LITERAL = re.compile(r"[0-9]+")
-_TOKEN = re.compile(r"[0-9]+|\*\*|//|[-+*/()]")
-_SIGNS: Mapping[str, Callable[[Number], Number]] = {"sign +": operator.pos, "sign -": operator.neg}
-_RIGHT_ASSOCIATIVE = "**"
+_SIGNS: Mapping[type[ast.unaryop], Callable[[Number], Number]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+}
+
+Operators = Mapping[type[ast.operator], Callable[[Number, Number], Number]]
+"""Binary operators by their class in Python's syntax trees."""
 
 
 def _power(base: Number, exponent: Number) -> Number:
@@ -50,33 +54,17 @@ def _power(base: Number, exponent: Number) -> Number:
         raise OverflowError("power")
     value = base**exponent
     if isinstance(value, complex):
-        raise _SyntaxError("power")
+        raise ArithmeticError("no real power")  # noqa: TRY004 - no value, not a wrong type
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Grammar:
-    """Binary operators by symbol, and the precedence of all operators."""
-
-    operators: Mapping[str, Callable[[Number, Number], Number]]
-    precedence: Mapping[str, int]
-
-
-_BASIC_OPERATORS: Mapping[str, Callable[[Number, Number], Number]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
+BASIC: Operators = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
 }
-_PRECEDENCE = {
-    "(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "sign +": 3, "sign -": 3, "**": 4,
-}  # fmt: skip
-BASIC = Grammar(_BASIC_OPERATORS, _PRECEDENCE)
-PYTHON = Grammar({**_BASIC_OPERATORS, "//": operator.floordiv, "**": _power}, _PRECEDENCE)
-
-
-class _SyntaxError(ValueError):
-    """The tokens form no expression."""
+PYTHON: Operators = {**BASIC, ast.FloorDiv: operator.floordiv, ast.Pow: _power}
 
 
 def has_legal_characters(expression: str) -> bool:
@@ -89,80 +77,32 @@ def literals(expression: str) -> list[int]:
     return [int(text) for text in _LITERAL.findall(expression)]
 
 
-def evaluate(expression: str, grammar: Grammar = BASIC) -> Number | None:
+def evaluate(expression: str, operators: Operators = BASIC) -> Number | None:
     """Return the finite value of an expression; None if it is illegal or has no value.
 
-    Illegal are operators outside the grammar, implicit products, empty parentheses and literals
-    such as `007`, as in Python. Division by zero and overflow give no value.
+    Illegal are other operators, implicit products, empty parentheses and literals such as `007`,
+    as in Python. Division by zero and overflow give no value.
     """
     if not has_legal_characters(expression):
         return None
     try:
-        value = _Evaluation(grammar).run(_TOKEN.findall(expression))
+        tree = ast.parse(expression.strip(), mode="eval").body
+        value = _value(tree, operators, _MAX_DEPTH)
         return value if math.isfinite(value) else None
-    except (_SyntaxError, ArithmeticError):
+    except (SyntaxError, ArithmeticError, LookupError, RecursionError, MemoryError):
         return None
 
 
-class _Evaluation:
-    """Operator-precedence evaluation with explicit stacks of values and pending operators."""
-
-    def __init__(self, grammar: Grammar) -> None:
-        self._operators = grammar.operators
-        self._precedence = grammar.precedence
-        self._values: list[Number] = []
-        self._pending: list[str] = []
-        self._operand_next = True
-
-    def run(self, symbols: Sequence[str]) -> Number:
-        for symbol in symbols:
-            if self._operand_next:
-                self._read_operand(symbol)
-            else:
-                self._read_operator(symbol)
-        if self._operand_next:
-            raise _SyntaxError("an operand is missing")
-        self._apply_pending(0)
-        if self._pending:
-            raise _SyntaxError("a parenthesis is not closed")
-        return self._values.pop()
-
-    def _read_operand(self, symbol: str) -> None:
-        if symbol[0].isdigit():
-            if symbol.startswith("0") and symbol.strip("0"):
-                raise _SyntaxError(symbol)
-            self._values.append(int(symbol))
-            self._operand_next = False
-        elif symbol == "(":
-            self._pending.append(symbol)
-        elif symbol in {"+", "-"}:
-            self._pending.append(f"sign {symbol}")
-        else:
-            raise _SyntaxError(symbol)
-
-    def _read_operator(self, symbol: str) -> None:
-        if symbol in self._operators:
-            precedence = self._precedence[symbol]
-            self._apply_pending(precedence + (symbol == _RIGHT_ASSOCIATIVE))
-            self._pending.append(symbol)
-            self._operand_next = True
-        elif symbol == ")":
-            self._apply_pending(0)
-            if not self._pending:
-                raise _SyntaxError(symbol)
-            self._pending.pop()
-        else:
-            raise _SyntaxError(symbol)
-
-    def _apply_pending(self, precedence: int) -> None:
-        """Apply pending operators of at least this precedence, up to an open parenthesis."""
-        pending = self._pending
-        while pending and pending[-1] != "(" and self._precedence[pending[-1]] >= precedence:
-            symbol, right = pending.pop(), self._values.pop()
-            if symbol in _SIGNS:
-                self._values.append(_SIGNS[symbol](right))
-            else:
-                self._values.append(self._operators[symbol](self._values.pop(), right))
+def _value(node: ast.expr, operators: Operators, depth: int) -> Number:
+    match node:
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.UnaryOp(op=sign, operand=operand) if depth:
+            return _SIGNS[type(sign)](_value(operand, operators, depth - 1))
+        case ast.BinOp(left=left, op=symbol, right=right) if depth:
+            sides = (_value(side, operators, depth - 1) for side in (left, right))
+            return operators[type(symbol)](*sides)
+    raise LookupError(f"{type(node).__name__} has no value")
 
 
 TOLERANCE = 1e-5
@@ -312,16 +252,6 @@ class Countdown(AnswerTask):
         return _hits(row, self.vote(row, completion))
 
 
-class CountdownExpressions(Countdown):
-    """Countdown of the former default, which reads expressions in plain characters only."""
-
-    scorer = "countdown-v1"
-
-    def vote(self, row: Row, completion: str) -> str | None:
-        expression = (stated_answer(completion) or "").strip()
-        return vote_key(_plain_value(expression, _numbers(row), BASIC))
-
-
 class PublishedCountdown(Countdown):
     """Countdown scored as the published code does, quirks included."""
 
@@ -331,12 +261,12 @@ class PublishedCountdown(Countdown):
         numbers = _numbers(row)
         if max(numbers) > _LARGEST_VOTED_LITERAL:
             return None
-        return vote_key(_plain_value((last_answer(completion) or "").strip(), numbers, PYTHON))
+        return vote_key(_published_value((last_answer(completion) or "").strip(), numbers))
 
     def _answers(self, row: Row, completion: str) -> bool:
         """Whether the answer, without one final newline, is legal and equals the target."""
         expression = (last_answer(completion) or "").removesuffix("\n")
-        value = _plain_value(expression, _numbers(row), PYTHON)
+        value = _published_value(expression, _numbers(row))
         return value is not None and abs(value - _target_of(row)) < TOLERANCE
 
 
@@ -363,8 +293,8 @@ def vote_key(value: Number | None) -> str | None:
     return str(nearest) if abs(value - nearest) < _INTEGER_TOLERANCE else str(float(value))
 
 
-def _plain_value(expression: str, numbers: Sequence[int], grammar: Grammar) -> Number | None:
-    return evaluate(expression, grammar) if uses(expression, numbers) else None
+def _published_value(expression: str, numbers: Sequence[int]) -> Number | None:
+    return evaluate(expression, PYTHON) if uses(expression, numbers) else None
 
 
 def _hits(row: Row, vote: str | None) -> bool:

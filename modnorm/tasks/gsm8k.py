@@ -5,9 +5,6 @@ answer is the number in a box, after the last `####`, or after "answer is", else
 Numbers are compared and voted in one canonical form (`modnorm.tasks.mathematics.numbers`):
 `1,000`, `$1000.00` and `1{,}000` are one answer.
 
-Scorer `gsm8k-v2` reads the digits after the last `####`, also after a calculation there, else the
-last digits.
-
 Scorer `gsm8k-reference-v1` extracts, compares and votes as the published code does. It reads only
 the last 300 characters.
 """
@@ -29,15 +26,6 @@ WINDOW = 300
 
 _PUBLISHED_NUMBER = re.compile(r"-?[0-9.,]+")
 _PUBLISHED_MARKED_NUMBER = re.compile(r"#### (-?[0-9.,]+)")
-# A minus after a digit or a parenthesis subtracts; elsewhere it is a sign.
-_DIGITS = (
-    r"(?P<sign>(?<![0-9)])[-\u2212])?\$?"
-    r"(?P<digits>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
-)
-_OPERATORS = r"+*/x\u00d7\u00f7\u2212-"
-_CALCULATION = rf"-?[0-9.][0-9., $()]*[{_OPERATORS}][0-9., $(){_OPERATORS}]*=[\s$]*"
-_MARKED_DIGITS = rf"####[\s*_$:=`(\\]*(?:boxed\{{[\s$\\]*)?(?:{_CALCULATION})?{_DIGITS}"
-
 
 _ASKED = re.compile(
     r"\bhow many (?:more )?(dozens?|(?:hundred|thousand|million|billion)s?)\b"
@@ -78,22 +66,6 @@ class Gsm8k(AnswerTask):
 
     def gold(self, row: Row) -> str:
         return str(row["answer"])
-
-
-class Gsm8kDigits(Gsm8k):
-    """GSM8K scored by version 2, which takes `1{,}000` for 0 and `1/2` for 1."""
-
-    scorer = "gsm8k-v2"
-
-    def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        found = list(re.finditer(_MARKED_DIGITS, completion)) or list(
-            re.finditer(_DIGITS, completion)
-        )
-        if not found:
-            return None
-        whole, _, part = found[-1]["digits"].replace(",", "").partition(".")
-        digits = ".".join(filter(None, (whole.lstrip("0") or "0", part.rstrip("0"))))
-        return f"-{digits}" if found[-1]["sign"] and digits != "0" else digits
 
 
 class PublishedGsm8k(Gsm8k):

@@ -10,14 +10,13 @@ docstrings do not split a vote. The set-up code comes after the program, whose c
 puts the set-up code first, so no program can solve tasks 367 and 927.
 
 Both refuse rows with tests that only the program itself could report (`modnorm.sandbox.planning`).
-`mbpp-self-reported-v1` and `mbpp-reference-self-reported-v1` trust its report.
 """
 
 import ast
 import re
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 
 from modnorm.errors import InvalidInputError
@@ -130,31 +129,28 @@ class Mbpp(AnswerTask):
     name = "mbpp"
     scorer = "mbpp-v1"
     max_tokens = 2048
-    _trusts_self_report = False
-    _remedy = (
-        "write it as `assert CALL == VALUE`, or set task.scorer to self-reported "
-        "(reference-self-reported), which trusts the program's report"
-    )
 
     def __init__(self, sandbox: Runner | None = None) -> None:
         self._sandbox = sandbox
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check the columns `text`, `test_list` and `test_setup_code` (optional)."""
-        row = parse_row(raw)
+        row = self.parse_question(raw)
         try:
-            plan_tests(self._tested((), row))
+            plan_tests(Program((), columns.texts(row, "test_list")))
         except InvalidInputError as error:
             raise InvalidInputError(
-                f"{error.field}: {error.message}",
-                field="test_list",
-                remedy=error.remedy and self._remedy,
+                f"{error.field}: {error.message}", field="test_list", remedy=error.remedy
             ) from error
         return row
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:
         """Check the columns of `parse`; the tests are shown, and need not be judgeable."""
-        return parse_row(raw)
+        return {
+            "text": columns.text(raw, "text"),
+            "test_list": columns.texts(raw, "test_list"),
+            "test_setup_code": columns.optional_text(raw, "test_setup_code"),
+        }
 
     def messages(self, row: Row) -> tuple[Message, ...]:
         tests = "\n".join(columns.texts(row, "test_list")[:SHOWN_TESTS])
@@ -173,7 +169,7 @@ class Mbpp(AnswerTask):
         if program is not None:
             sources = self._sources(columns.optional_text(row, "test_setup_code"), program)
             sandbox = require_sandbox(self.name, self._sandbox)
-            passed = sandbox.execute(self._tested(sources, row)).passed
+            passed = sandbox.execute(Program(sources, columns.texts(row, "test_list"))).passed
         vote = self.vote(row, completion)
         return Judgement(reward=float(passed), vote=vote, correct=passed and vote is not None)
 
@@ -189,10 +185,6 @@ class Mbpp(AnswerTask):
     def _sources(self, setup: str, program: str) -> tuple[str, ...]:
         return program, setup
 
-    def _tested(self, sources: Sequence[str], row: Row) -> Program:
-        tests = columns.texts(row, "test_list")
-        return Program(sources, tests, trust_self_report=self._trusts_self_report)
-
 
 class PublishedMbpp(Mbpp):
     """MBPP with the published extraction, set-up code first, votes by exact text."""
@@ -207,26 +199,3 @@ class PublishedMbpp(Mbpp):
 
     def _sources(self, setup: str, program: str) -> tuple[str, ...]:
         return setup, program
-
-
-class SelfReportedMbpp(Mbpp):
-    """MBPP that trusts a program's report of tests that the sandbox cannot judge."""
-
-    scorer = "mbpp-self-reported-v1"
-    _trusts_self_report = True
-
-
-class SelfReportedPublishedMbpp(PublishedMbpp):
-    """The published MBPP that trusts a program's report of such tests."""
-
-    scorer = "mbpp-reference-self-reported-v1"
-    _trusts_self_report = True
-
-
-def parse_row(raw: Mapping[str, object]) -> Row:
-    """Return a raw row in the task's schema; see `Mbpp.parse`."""
-    return {
-        "text": columns.text(raw, "text"),
-        "test_list": columns.texts(raw, "test_list"),
-        "test_setup_code": columns.optional_text(raw, "test_setup_code"),
-    }

@@ -48,10 +48,10 @@ ENTRY_POINTS = "modnorm.tasks"
 
 
 _CLASSES: Mapping[str, tuple[str, ...]] = {
-    "countdown": ("Countdown", "PublishedCountdown", "CountdownExpressions"),
-    "gsm8k": ("Gsm8k", "PublishedGsm8k", "Gsm8kDigits"),
+    "countdown": ("Countdown", "PublishedCountdown"),
+    "gsm8k": ("Gsm8k", "PublishedGsm8k"),
     "math500": ("Math500", "PublishedMath500"),
-    "mbpp": ("Mbpp", "PublishedMbpp", "SelfReportedMbpp", "SelfReportedPublishedMbpp"),
+    "mbpp": ("Mbpp", "PublishedMbpp"),
     "olympiadbench": ("OlympiadBench", "PublishedOlympiadBench"),
     "rocstories": ("RocStories", "PublishedRocStories"),
     "uspto50k": ("Uspto50k", "PublishedUspto50k"),

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18modnorm/v1/sandbox.proto\x12\nmodnorm.v1\"\x8b\x02\n\rSandboxLimits\x12\x19\n\x0cstep_seconds\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x19\n\x0cwall_seconds\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x0cmemory_bytes\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x1a\n\rscratch_bytes\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x19\n\x0coutput_bytes\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x12\n\x05tasks\x18\x06 \x01(\x05H\x05\x88\x01\x01\x42\x0f\n\r_step_secondsB\x0f\n\r_wall_secondsB\x0f\n\r_memory_bytesB\x10\n\x0e_scratch_bytesB\x0f\n\r_output_bytesB\x08\n\x06_tasks\"v\n\x0e\x45xecuteRequest\x12\x0f\n\x07sources\x18\x01 \x03(\t\x12\r\n\x05tests\x18\x02 \x03(\t\x12)\n\x06limits\x18\x03 \x01(\x0b\x32\x19.modnorm.v1.SandboxLimits\x12\x19\n\x11trust_self_report\x18\x04 \x01(\x08\"\xb0\x01\n\x0f\x45xecuteResponse\x12$\n\x07verdict\x18\x01 \x01(\x0e\x32\x13.modnorm.v1.Verdict\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x14\n\x0ctests_passed\x18\x03 \x01(\x05\x12\x15\n\rself_reported\x18\x04 \x01(\x05\x12\x0f\n\x07printed\x18\x05 \x01(\t\x12\x13\n\x0b\x63pu_seconds\x18\x06 \x01(\x01\x12\x14\n\x0cwall_seconds\x18\x07 \x01(\x01\"\x15\n\x13GetIsolationRequest\"\xdf\x02\n\x14GetIsolationResponse\x12\x0f\n\x07healthy\x18\x01 \x01(\x08\x12\x12\n\nguarantees\x18\x02 \x03(\t\x12<\n\x06\x62roken\x18\x03 \x03(\x0b\x32,.modnorm.v1.GetIsolationResponse.BrokenEntry\x12\x12\n\nmechanisms\x18\x04 \x03(\t\x12@\n\x08refusals\x18\x05 \x03(\x0b\x32..modnorm.v1.GetIsolationResponse.RefusalsEntry\x12\x14\n\x0clandlock_abi\x18\x06 \x01(\x05\x12\x18\n\x10writable_scratch\x18\x07 \x01(\x08\x1a-\n\x0b\x42rokenEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rRefusalsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*\x87\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x12\n\x0eVERDICT_PASSED\x10\x01\x12\x12\n\x0eVERDICT_FAILED\x10\x02\x12\x13\n\x0fVERDICT_TIMEOUT\x10\x03\x12\x12\n\x0eVERDICT_MEMORY\x10\x04\x12\x12\n\x0eVERDICT_OUTPUT\x10\x05\x32\xa7\x01\n\x0eSandboxService\x12\x42\n\x07\x45xecute\x12\x1a.modnorm.v1.ExecuteRequest\x1a\x1b.modnorm.v1.ExecuteResponse\x12Q\n\x0cGetIsolation\x12\x1f.modnorm.v1.GetIsolationRequest\x1a .modnorm.v1.GetIsolationResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18modnorm/v1/sandbox.proto\x12\nmodnorm.v1\"\x8b\x02\n\rSandboxLimits\x12\x19\n\x0cstep_seconds\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x19\n\x0cwall_seconds\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x0cmemory_bytes\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x1a\n\rscratch_bytes\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x19\n\x0coutput_bytes\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x12\n\x05tasks\x18\x06 \x01(\x05H\x05\x88\x01\x01\x42\x0f\n\r_step_secondsB\x0f\n\r_wall_secondsB\x0f\n\r_memory_bytesB\x10\n\x0e_scratch_bytesB\x0f\n\r_output_bytesB\x08\n\x06_tasks\"[\n\x0e\x45xecuteRequest\x12\x0f\n\x07sources\x18\x01 \x03(\t\x12\r\n\x05tests\x18\x02 \x03(\t\x12)\n\x06limits\x18\x03 \x01(\x0b\x32\x19.modnorm.v1.SandboxLimits\"\x99\x01\n\x0f\x45xecuteResponse\x12$\n\x07verdict\x18\x01 \x01(\x0e\x32\x13.modnorm.v1.Verdict\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x14\n\x0ctests_passed\x18\x03 \x01(\x05\x12\x0f\n\x07printed\x18\x04 \x01(\t\x12\x13\n\x0b\x63pu_seconds\x18\x05 \x01(\x01\x12\x14\n\x0cwall_seconds\x18\x06 \x01(\x01\"\x15\n\x13GetIsolationRequest\"\xdf\x02\n\x14GetIsolationResponse\x12\x0f\n\x07healthy\x18\x01 \x01(\x08\x12\x12\n\nguarantees\x18\x02 \x03(\t\x12<\n\x06\x62roken\x18\x03 \x03(\x0b\x32,.modnorm.v1.GetIsolationResponse.BrokenEntry\x12\x12\n\nmechanisms\x18\x04 \x03(\t\x12@\n\x08refusals\x18\x05 \x03(\x0b\x32..modnorm.v1.GetIsolationResponse.RefusalsEntry\x12\x14\n\x0clandlock_abi\x18\x06 \x01(\x05\x12\x18\n\x10writable_scratch\x18\x07 \x01(\x08\x1a-\n\x0b\x42rokenEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rRefusalsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*\x87\x01\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x12\n\x0eVERDICT_PASSED\x10\x01\x12\x12\n\x0eVERDICT_FAILED\x10\x02\x12\x13\n\x0fVERDICT_TIMEOUT\x10\x03\x12\x12\n\x0eVERDICT_MEMORY\x10\x04\x12\x12\n\x0eVERDICT_OUTPUT\x10\x05\x32\xa7\x01\n\x0eSandboxService\x12\x42\n\x07\x45xecute\x12\x1a.modnorm.v1.ExecuteRequest\x1a\x1b.modnorm.v1.ExecuteResponse\x12Q\n\x0cGetIsolation\x12\x1f.modnorm.v1.GetIsolationRequest\x1a .modnorm.v1.GetIsolationResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,22 +35,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETISOLATIONRESPONSE_BROKENENTRY']._serialized_options = b'8\001'
   _globals['_GETISOLATIONRESPONSE_REFUSALSENTRY']._loaded_options = None
   _globals['_GETISOLATIONRESPONSE_REFUSALSENTRY']._serialized_options = b'8\001'
-  _globals['_VERDICT']._serialized_start=987
-  _globals['_VERDICT']._serialized_end=1122
+  _globals['_VERDICT']._serialized_start=937
+  _globals['_VERDICT']._serialized_end=1072
   _globals['_SANDBOXLIMITS']._serialized_start=41
   _globals['_SANDBOXLIMITS']._serialized_end=308
   _globals['_EXECUTEREQUEST']._serialized_start=310
-  _globals['_EXECUTEREQUEST']._serialized_end=428
-  _globals['_EXECUTERESPONSE']._serialized_start=431
-  _globals['_EXECUTERESPONSE']._serialized_end=607
-  _globals['_GETISOLATIONREQUEST']._serialized_start=609
-  _globals['_GETISOLATIONREQUEST']._serialized_end=630
-  _globals['_GETISOLATIONRESPONSE']._serialized_start=633
-  _globals['_GETISOLATIONRESPONSE']._serialized_end=984
-  _globals['_GETISOLATIONRESPONSE_BROKENENTRY']._serialized_start=890
-  _globals['_GETISOLATIONRESPONSE_BROKENENTRY']._serialized_end=935
-  _globals['_GETISOLATIONRESPONSE_REFUSALSENTRY']._serialized_start=937
-  _globals['_GETISOLATIONRESPONSE_REFUSALSENTRY']._serialized_end=984
-  _globals['_SANDBOXSERVICE']._serialized_start=1125
-  _globals['_SANDBOXSERVICE']._serialized_end=1292
+  _globals['_EXECUTEREQUEST']._serialized_end=401
+  _globals['_EXECUTERESPONSE']._serialized_start=404
+  _globals['_EXECUTERESPONSE']._serialized_end=557
+  _globals['_GETISOLATIONREQUEST']._serialized_start=559
+  _globals['_GETISOLATIONREQUEST']._serialized_end=580
+  _globals['_GETISOLATIONRESPONSE']._serialized_start=583
+  _globals['_GETISOLATIONRESPONSE']._serialized_end=934
+  _globals['_GETISOLATIONRESPONSE_BROKENENTRY']._serialized_start=840
+  _globals['_GETISOLATIONRESPONSE_BROKENENTRY']._serialized_end=885
+  _globals['_GETISOLATIONRESPONSE_REFUSALSENTRY']._serialized_start=887
+  _globals['_GETISOLATIONRESPONSE_REFUSALSENTRY']._serialized_end=934
+  _globals['_SANDBOXSERVICE']._serialized_start=1075
+  _globals['_SANDBOXSERVICE']._serialized_end=1242
 # @@protoc_insertion_point(module_scope)

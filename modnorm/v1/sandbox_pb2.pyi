@@ -129,9 +129,6 @@ class ExecuteRequest(google.protobuf.message.Message):
     SOURCES_FIELD_NUMBER: builtins.int
     TESTS_FIELD_NUMBER: builtins.int
     LIMITS_FIELD_NUMBER: builtins.int
-    TRUST_SELF_REPORT_FIELD_NUMBER: builtins.int
-    trust_self_report: builtins.bool
-    """Accept tests whose outcome only the program itself can report, and could forge."""
     @property
     def sources(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Sources, each run once in order in one namespace: set-up code and solution."""
@@ -150,11 +147,10 @@ class ExecuteRequest(google.protobuf.message.Message):
         sources: collections.abc.Iterable[builtins.str] | None = ...,
         tests: collections.abc.Iterable[builtins.str] | None = ...,
         limits: Global___SandboxLimits | None = ...,
-        trust_self_report: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["limits", b"limits"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["limits", b"limits", "sources", b"sources", "tests", b"tests", "trust_self_report", b"trust_self_report"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["limits", b"limits", "sources", b"sources", "tests", b"tests"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ExecuteRequest: typing_extensions.TypeAlias = ExecuteRequest
@@ -168,7 +164,6 @@ class ExecuteResponse(google.protobuf.message.Message):
     VERDICT_FIELD_NUMBER: builtins.int
     DETAIL_FIELD_NUMBER: builtins.int
     TESTS_PASSED_FIELD_NUMBER: builtins.int
-    SELF_REPORTED_FIELD_NUMBER: builtins.int
     PRINTED_FIELD_NUMBER: builtins.int
     CPU_SECONDS_FIELD_NUMBER: builtins.int
     WALL_SECONDS_FIELD_NUMBER: builtins.int
@@ -178,8 +173,6 @@ class ExecuteResponse(google.protobuf.message.Message):
     """Reason in words."""
     tests_passed: builtins.int
     """Number of tests that passed before the first failure."""
-    self_reported: builtins.int
-    """Number of these whose outcome the program itself reported."""
     printed: builtins.str
     """End of the program's output."""
     cpu_seconds: builtins.float
@@ -192,12 +185,11 @@ class ExecuteResponse(google.protobuf.message.Message):
         verdict: Global___Verdict.ValueType = ...,
         detail: builtins.str = ...,
         tests_passed: builtins.int = ...,
-        self_reported: builtins.int = ...,
         printed: builtins.str = ...,
         cpu_seconds: builtins.float = ...,
         wall_seconds: builtins.float = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["cpu_seconds", b"cpu_seconds", "detail", b"detail", "printed", b"printed", "self_reported", b"self_reported", "tests_passed", b"tests_passed", "verdict", b"verdict", "wall_seconds", b"wall_seconds"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["cpu_seconds", b"cpu_seconds", "detail", b"detail", "printed", b"printed", "tests_passed", b"tests_passed", "verdict", b"verdict", "wall_seconds", b"wall_seconds"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ExecuteResponse: typing_extensions.TypeAlias = ExecuteResponse

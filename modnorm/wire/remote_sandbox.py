@@ -34,19 +34,13 @@ def program_to_proto(program: Program) -> sandbox_pb2.ExecuteRequest:
         sources=program.sources,
         tests=program.tests,
         limits=sandbox_pb2.SandboxLimits(**asdict(program.limits)),
-        trust_self_report=program.trust_self_report,
     )
 
 
 def program_from_proto(message: sandbox_pb2.ExecuteRequest) -> Program:
     """Decode a program; limits that are not set get their default."""
     limits = {field.name: value for field, value in message.limits.ListFields()}
-    return Program(
-        sources=tuple(message.sources),
-        tests=tuple(message.tests),
-        limits=Limits(**limits),
-        trust_self_report=message.trust_self_report,
-    )
+    return Program(tuple(message.sources), tuple(message.tests), Limits(**limits))
 
 
 def outcome_to_proto(outcome: ProgramOutcome) -> sandbox_pb2.ExecuteResponse:

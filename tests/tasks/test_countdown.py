@@ -143,25 +143,6 @@ def test_an_equation_counts_if_it_is_true_and_a_side_uses_all_numbers(answer, vo
     assert PUBLISHED.judge(ROW, f"<answer>{answer}</answer>").vote is None
 
 
-@pytest.mark.parametrize(
-    ("answer", "reward", "vote"),
-    [
-        ("44+19+35", 1.05, "98"),
-        (" 44 + 19 + 35\n", 1.05, "98"),
-        ("44 + 19 + 35 = 98", 0.05, None),
-        ("44 \u00d7 19 \u2212 35", 0.05, None),
-        ("[44 + 19] + 35", 0.05, None),
-        ("44**19+35", 0.05, None),
-    ],
-)
-def test_the_former_default_keeps_its_votes(answer, reward, vote):
-    judgement = get_task("countdown", scorer="countdown-v1").judge(
-        ROW, f"in <answer> tags. <answer>{answer}</answer>"
-    )
-    assert judgement.reward == pytest.approx(reward, abs=1e-12)
-    assert judgement.vote == vote
-
-
 def test_a_fractional_target_is_met_within_tolerance():
     row = TASK.parse({"numbers": [98, 47, 47, 52], "target": "27.4"})
     assert "equals 27.4." in TASK.messages(row)[1].content

@@ -7,7 +7,6 @@ from modnorm.tasks.gsm8k import WINDOW, Gsm8k, final_number, published_readings
 from tests.faults import error_at
 
 TASK = get_task("gsm8k")
-OLD = get_task("gsm8k", scorer="gsm8k-v2")
 PUBLISHED = get_task("gsm8k", scorer="reference")
 ROW = TASK.parse({"question": "How many?", "answer": "500 + 500 = 1,000\n#### 1,000"})
 
@@ -177,24 +176,6 @@ def test_the_published_scorer_reads_only_the_end_of_the_completion():
     assert published_readings("#### 5" + " " * (WINDOW - 6)) == ("5", "5")
     judgement = PUBLISHED.judge(ROW, "#### 1000" + "x" * 500)
     assert (judgement.reward, judgement.vote, judgement.correct) == (0.0, None, False)
-
-
-@pytest.mark.parametrize(
-    ("completion", "vote"),
-    [
-        (r"#### 9{,}500", "9"),
-        (r"\boxed{$9{,}500}", "500"),
-        ("#### 1/2", "1"),
-        ("#### 20 / 4", "20"),
-        ("#### 20 / 4 = 5", "5"),
-        ("#### -$1,000.50 now", "-1000.5"),
-        ("#### The answer is 18.\n9 + 9", "9"),
-        ("7", "7"),
-        ("none", None),
-    ],
-)
-def test_version_two_keeps_its_errors(completion, vote):
-    assert OLD.judge(ROW, completion).vote == vote
 
 
 @given(st.integers(-(10**9), 10**9))

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.errors import PreconditionError
 from modnorm.spec import DataSpec
 from modnorm.tasks import check_sandbox, get_task
 from modnorm.tasks.row_loading import load_data
@@ -55,25 +55,12 @@ def test_a_row_whose_tests_cannot_be_judged_is_refused(make_task, scorer, tmp_pa
         f"{path}, line 2, column 'test_list': tests[1]: only the program itself could report "
         "whether it holds: for x in (1, 2): assert double(x) == 2 * x"
     )
-    assert caught.value.remedy is not None
-    assert "task.scorer to self-reported" in caught.value.remedy
+    assert "assert CALL == VALUE" in (caught.value.remedy or "")
 
 
-@pytest.mark.parametrize(
-    ("scorer", "name"),
-    [
-        ("self-reported", "mbpp-self-reported-v1"),
-        ("reference-self-reported", "mbpp-reference-self-reported-v1"),
-    ],
-)
-def test_the_self_reported_scorer_trusts_programs(make_task, scorer, name):
-    task = make_task("mbpp", scorer)
-    assert task.scorer == name
-    row = task.parse({**ROW, "test_list": [UNJUDGED]})
-    assert task.judge(row, completion(RIGHT)).correct
-    assert not task.judge(row, completion("def double(n):\n    return n")).correct
-    with pytest.raises(InvalidInputError, match="not Python"):
-        task.parse({**ROW, "test_list": ["assert ("]})
+def test_a_row_whose_tests_are_no_python_is_refused(make_task):
+    with error_at("test_list", "not Python"):
+        make_task("mbpp").parse({**ROW, "test_list": ["assert ("]})
 
 
 def test_equal_programs_are_one_vote_and_the_published_scorer_splits_it(make_task):

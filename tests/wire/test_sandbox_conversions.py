@@ -18,7 +18,7 @@ from tests.faults import error_at
 
 
 def test_a_program_crosses():
-    program = Program(("a = 1",), ("assert a == 1",), Limits(tasks=3), trust_self_report=True)
+    program = Program(("a = 1",), ("assert a == 1",), Limits(tasks=3))
     assert codec.program_from_proto(codec.program_to_proto(program)) == program
 
 
@@ -30,7 +30,7 @@ def test_limits_are_checked():
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_an_outcome_crosses(verdict):
-    outcome = ProgramOutcome(verdict, "why", 2, 1, "said", 0.5, 0.75)
+    outcome = ProgramOutcome(verdict, "why", 2, "said", 0.5, 0.75)
     assert codec.outcome_from_proto(codec.outcome_to_proto(outcome)) == outcome
 
 

@@ -14,9 +14,9 @@ from operator import add, mul, sub, truediv
 
 from verification.references.statements import REWORDED, Statement
 
-BOTH = ("", "reference", "self-reported", "reference-self-reported")
-PUBLISHED = ("reference", "reference-self-reported")
-DEFAULT = ("", "self-reported")
+BOTH = ("", "reference")
+PUBLISHED = ("reference",)
+DEFAULT = ("",)
 
 
 @dataclass(frozen=True, slots=True)
