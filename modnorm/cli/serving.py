@@ -71,7 +71,6 @@ def serve(
         import time
         from functools import partial
 
-        from modnorm.checkpoint.prompts import PromptEncoder
         from modnorm.cli.predict import EnsembleChoice
         from modnorm.engines import EngineSettings, load_engine
         from modnorm.prediction.predictor import BasePlace
@@ -89,11 +88,7 @@ def serve(
         metrics = ServerMetrics()
         limits = EngineSettings(max_model_len=ensemble.most_tokens)
         answering = SwitchingAnswers(
-            partial(load_engine, engine, base, limits),
-            ensemble.models,
-            ensemble.task,
-            metrics,
-            PromptEncoder(base),  # that of the ensemble is used by another thread
+            partial(load_engine, engine, base, limits), ensemble.models, ensemble.task, metrics
         )
         limit = RequestLimit(max_requests, metrics)
         served = Server(ensemble, answering, limit, metrics, keys, int(time.time()))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from modnorm.engines.protocol import Engine, Finish, GenerationLimits, OnTokens
+from modnorm.engines.protocol import Engine, Finish, GenerationLimits
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
 from modnorm.tasks import Row, Task
@@ -35,10 +35,7 @@ class VotingExperts:
         self._ask_all = ask_all
 
     def predict(
-        self,
-        questions: Questions,
-        on_progress: Callable[[int], None] = lambda _done: None,
-        on_tokens: OnTokens | None = None,
+        self, questions: Questions, on_progress: Callable[[int], None] = lambda _done: None
     ) -> tuple[Prediction, ...]:
         """Return the vote on each question, in order."""
         rows = len(questions.rows)
@@ -47,8 +44,7 @@ class VotingExperts:
         for place, expert in enumerate(self._ensemble.experts):
             done = (place + 1) * rows - len(votes.open_rows)
             answers: dict[int, ExpertAnswer] = {}
-            watching = None if place else on_tokens
-            for row, answer in self._answers(expert, questions, votes.open_rows, watching):
+            for row, answer in self._answers(expert, questions, votes.open_rows):
                 answers[row] = answer
                 on_progress(done + len(answers))
             on_progress((place + 1) * rows)
@@ -56,11 +52,7 @@ class VotingExperts:
         return tuple(sorted(predictions, key=lambda each: each.row))
 
     def _answers(
-        self,
-        expert: Expert,
-        questions: Questions,
-        asked: Sequence[int],
-        on_tokens: OnTokens | None,
+        self, expert: Expert, questions: Questions, asked: Sequence[int]
     ) -> Iterator[tuple[int, ExpertAnswer]]:
         """Yield question and answer as the expert completes them."""
         if not asked:
@@ -69,14 +61,12 @@ class VotingExperts:
         limits = GenerationLimits(self._ensemble.task.max_tokens)
         with (
             self._engine.candidate(expert.descriptor, self._ensemble.scale_map),
-            closing(self._engine.generate(prompts, limits, on_tokens=on_tokens)) as completions,
+            closing(self._engine.generate(prompts, limits)) as completions,
         ):
             for completion in completions:
                 row = asked[completion.index]
                 question = questions.rows[row]
-                text = text_before(
-                    completion.text, questions.stops[row] if questions.stops else ()
-                )
+                text = _before(completion.text, questions.stops[row] if questions.stops else ())
                 is_whole = text == completion.text
                 yield (
                     row,
@@ -90,7 +80,7 @@ class VotingExperts:
                 )
 
 
-def text_before(text: str, stops: Sequence[str]) -> str:
+def _before(text: str, stops: Sequence[str]) -> str:
     """Return a text up to the first of some texts; the whole text without one."""
     places = [place for place in map(text.find, stops) if place >= 0]
     return text[: min(places)] if places else text

@@ -61,8 +61,8 @@ def from_library(error: ModnormError) -> ApiError:
     return ApiError(500, error.message, kind="server_error", code="engine_error")
 
 
-ROUTES = ("/v1/chat/completions", "/v1/completions")
-"""The addresses of questions."""
+CHAT = "/v1/chat/completions"
+"""The address of questions."""
 _STATUSES = ("200", "429", "500", "503")
 """Statuses that show 0 before the first such request: a rate needs a value before it."""
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -90,9 +90,8 @@ class ServerMetrics:
         self.open = Gauge(
             "modnorm_serve_open_requests", "Requests that wait or are answered.", registry=registry
         )
-        for route in ROUTES:
-            for status in _STATUSES:
-                self._requests.labels(route, status)
+        for status in _STATUSES:
+            self._requests.labels(CHAT, status)
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         self._requests.labels(route, str(status)).inc()

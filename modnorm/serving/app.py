@@ -4,9 +4,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 from uuid import uuid4
@@ -14,13 +13,13 @@ from uuid import uuid4
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from modnorm.errors import ModnormError
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction
-from modnorm.prediction.voting_experts import text_before
 from modnorm.serving.api_errors import (
+    CHAT,
     ApiError,
     ApiKeys,
     RequestLimit,
@@ -29,119 +28,69 @@ from modnorm.serving.api_errors import (
     invalid,
     unavailable,
 )
-from modnorm.serving.request_bodies import Body, ChatBody, CompletionBody, parse_body
+from modnorm.serving.request_bodies import ChatBody, parse_body
 from modnorm.serving.served_ensemble import ENSEMBLE, Question, ServedEnsemble
 from modnorm.serving.switching_answers import SwitchingAnswers
 
 
-class Reply:
-    """The answers to one request."""
-
-    def __init__(self, body: Body, questions: Sequence[Question]) -> None:
-        self._chat = isinstance(body, ChatBody)
-        self._model = body.model
-        self._stop = body.stop
-        self._wants_usage = body.stream_options is not None and body.stream_options.include_usage
-        self._questions = questions
-        self._texts = [""] * len(questions)
-        """Text of each answer as far as it is generated."""
-        self._sent = [0] * len(questions)
-        """Characters of each answer that events have shown."""
-        self._ends: list[Prediction] = []
-        self._id = f"{'chatcmpl' if self._chat else 'cmpl'}-{uuid4().hex}"
-        self._created = int(time.time())
-
-    def document(self, predictions: Sequence[Prediction]) -> dict[str, object]:
-        """Return the whole answers; a single one has its vote beside the choice."""
-        kind = "chat.completion" if self._chat else "text_completion"
-        choices = [self._whole(index, each) for index, each in enumerate(predictions)]
-        votes = [vote_document(each) for each in predictions if self._model == ENSEMBLE]
-        document = self._envelope(kind, choices) | {"usage": self._usage(predictions)}
-        if len(votes) == 1:
-            return document | {"modnorm": votes[0]}
-        for choice, vote in zip(choices, votes, strict=False):
-            choice["modnorm"] = vote
-        return document
-
-    def _whole(self, index: int, prediction: Prediction) -> dict[str, object]:
-        shown = _shown(prediction)
-        text = shown.completion
-        message = {"role": "assistant", "content": text, "refusal": None}
-        content: dict[str, object] = {"message": message} if self._chat else {"text": text}
-        return _choice(index, content, _finish(shown))
-
-    def events(self, index: int, piece: str | Prediction) -> Iterator[bytes]:
-        """Yield the server-sent events of a piece of an answer, or of its end."""
-        if isinstance(piece, str):
-            self._texts[index] += piece
-            text = text_before(self._texts[index], self._stop)
-            if text == self._texts[index]:  # its end may begin a text that ends the answer
-                text = text[: len(text) + 1 - max(map(len, self._stop), default=1)]
-            if len(text) > self._sent[index]:
-                yield self._chunk(index, text)
-            return
-        shown = _shown(piece)
-        if not self._sent[index] or len(shown.completion) > self._sent[index]:
-            yield self._chunk(index, shown.completion)
-        yield self._event(index, {"delta": {}} if self._chat else {"text": ""}, _finish(shown))
-        self._ends.append(piece)
-        if len(self._ends) < len(self._questions):
-            return
-        if self._wants_usage:
-            empty = self._envelope(self._chunk_kind, [])
-            yield server_event(empty | {"usage": self._usage(self._ends)})
-        yield b"data: [DONE]\n\n"
-
-    def _chunk(self, index: int, text: str) -> bytes:
-        role = {} if self._sent[index] else {"role": "assistant"}
-        new = text[self._sent[index] :]
-        self._sent[index] = len(text)
-        content: dict[str, object] = (
-            {"delta": {**role, "content": new}} if self._chat else {"text": new}
-        )
-        return self._event(index, content, None)
-
-    def _event(self, index: int, content: Mapping[str, object], finish: str | None) -> bytes:
-        choices = [_choice(index, content, finish)]
-        return server_event(self._envelope(self._chunk_kind, choices))
-
-    @property
-    def _chunk_kind(self) -> str:
-        return "chat.completion.chunk" if self._chat else "text_completion"
-
-    def _usage(self, predictions: Sequence[Prediction]) -> Mapping[str, int]:
-        asked = zip(self._questions, predictions, strict=True)
-        prompts = sum(len(question.prompt) * len(each.experts) for question, each in asked)
-        completions = sum(answer.tokens for each in predictions for answer in each.experts)
-        return {
-            "prompt_tokens": prompts,
-            "completion_tokens": completions,
-            "total_tokens": prompts + completions,
-        }
-
-    def _envelope(self, kind: str, choices: Sequence[object]) -> dict[str, object]:
-        return {
-            "id": self._id,
-            "object": kind,
-            "created": self._created,
-            "model": self._model,
-            "choices": choices,
-        }
-
-
-def _choice(index: int, content: Mapping[str, object], finish: str | None) -> dict[str, object]:
-    return {"index": index, **content, "logprobs": None, "finish_reason": finish}
-
-
-def vote_document(prediction: Prediction) -> dict[str, object]:
-    """Return the extension field of an ensemble's answer."""
+def chat_completion(
+    body: ChatBody, question: Question, prediction: Prediction
+) -> dict[str, object]:
+    """Return an answer as one document; that of the ensemble has its vote beside the choice."""
+    shown = _shown(prediction)
+    message = {"role": "assistant", "content": shown.completion, "refusal": None}
     return {
-        "answer": prediction.answer,
-        "agreement": prediction.agreement,
-        "votes": [asdict(count) for count in prediction.votes],
-        "skipped": prediction.skipped,
-        "experts": [asdict(answer) for answer in prediction.experts],
+        **_head(body, "chat.completion"),
+        "choices": [_choice({"message": message}, _finish(shown))],
+        "usage": _usage(question, prediction),
+        **_vote(body, prediction),
     }
+
+
+def chat_events(body: ChatBody, question: Question, prediction: Prediction) -> Iterator[bytes]:
+    """Yield an answer as server-sent events; the vote is beside the last choice."""
+    shown, head = _shown(prediction), _head(body, "chat.completion.chunk")
+    message = {"role": "assistant", "content": shown.completion}
+    documents = [
+        head | {"choices": [_choice({"delta": message}, None)]},
+        head | {"choices": [_choice({"delta": {}}, _finish(shown))]} | _vote(body, prediction),
+    ]
+    if body.stream_options is not None and body.stream_options.include_usage:
+        documents.append(head | {"choices": [], "usage": _usage(question, prediction)})
+    for document in documents:
+        yield f"data: {json.dumps(document)}\n\n".encode()
+    yield b"data: [DONE]\n\n"
+
+
+def _head(body: ChatBody, kind: str) -> dict[str, object]:
+    return {
+        "id": f"chatcmpl-{uuid4().hex}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": body.model,
+    }
+
+
+def _choice(content: Mapping[str, object], finish: str | None) -> dict[str, object]:
+    return {"index": 0, **content, "logprobs": None, "finish_reason": finish}
+
+
+def _usage(question: Question, prediction: Prediction) -> Mapping[str, int]:
+    prompts = len(question.prompt) * len(prediction.experts)
+    completions = sum(answer.tokens for answer in prediction.experts)
+    return {
+        "prompt_tokens": prompts,
+        "completion_tokens": completions,
+        "total_tokens": prompts + completions,
+    }
+
+
+def _vote(body: ChatBody, prediction: Prediction) -> dict[str, object]:
+    """Return the extension field of an ensemble's answer; an expert casts no vote."""
+    if body.model != ENSEMBLE:
+        return {}
+    vote = asdict(prediction)
+    return {"modnorm": {name: value for name, value in vote.items() if name in _VOTE}}
 
 
 def _shown(prediction: Prediction) -> ExpertAnswer:
@@ -156,10 +105,6 @@ def _finish(answer: ExpertAnswer) -> str:
     return "length" if answer.truncated else "stop"
 
 
-def server_event(document: Mapping[str, object]) -> bytes:
-    return f"data: {json.dumps(document)}\n\n".encode()
-
-
 logger = logging.getLogger(__name__)
 
 MAX_BODY = 2**18
@@ -170,10 +115,10 @@ _POLL_SECONDS = 1.0
 """Seconds between two checks whether the client is still there."""
 _PLAIN = "text/plain; version=0.0.4"
 
+_VOTE = ("answer", "agreement", "votes", "skipped", "experts")
+"""Fields of a prediction in an ensemble's answer."""
+
 T = TypeVar("T")
-Piece = tuple[int, str | Prediction]
-"""Index of a question, and a piece of its text or at the end the prediction."""
-Pieces = AsyncGenerator[Piece]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -194,8 +139,7 @@ def build_app(server: Server) -> Starlette:
     endpoints = _Endpoints(server)
     return Starlette(
         routes=[
-            Route("/v1/chat/completions", endpoints.guarded(endpoints.chat), methods=["POST"]),
-            Route("/v1/completions", endpoints.guarded(endpoints.complete), methods=["POST"]),
+            Route(CHAT, endpoints.guarded(endpoints.chat), methods=["POST"]),
             Route("/v1/models", endpoints.guarded(endpoints.models), methods=["GET"]),
             Route("/v1/models/{name}", endpoints.guarded(endpoints.model), methods=["GET"]),
             Route("/healthz", endpoints.alive, methods=["GET"]),
@@ -236,12 +180,14 @@ class _Endpoints:
         return respond
 
     async def chat(self, request: Request) -> Response:
-        """Answer a conversation."""
-        return await self._answer(request, ChatBody)
-
-    async def complete(self, request: Request) -> Response:
-        """Continue a text."""
-        return await self._answer(request, CompletionBody)
+        """Answer a conversation or a row."""
+        body = parse_body(await _read_body(request))
+        question = await self._question(body)
+        prediction = await _while_connected(request, self._prediction(question))
+        if body.stream:
+            events = b"".join(chat_events(body, question, prediction))
+            return Response(events, media_type="text/event-stream")
+        return JSONResponse(chat_completion(body, question, prediction))
 
     async def models(self, _request: Request) -> Response:
         """List the ensemble and its experts."""
@@ -264,48 +210,18 @@ class _Endpoints:
     async def measured(self, _request: Request) -> Response:
         return Response(self._server.metrics.text(), media_type=_PLAIN)
 
-    async def _answer(self, request: Request, kind: type[Body]) -> Response:
-        body = parse_body(kind, await _read_body(request))
-        questions = await self._questions(body)
-        reply = Reply(body, questions)
-        if not body.stream:
-            answers = await _while_connected(request, self._predictions(questions))
-            return JSONResponse(reply.document(answers))
-        pieces = self._pieces(questions)
-        first = await _while_connected(request, anext(pieces))
-        return StreamingResponse(_events(reply, first, pieces), media_type="text/event-stream")
-
-    async def _questions(self, body: Body) -> Sequence[Question]:
-        """Return the questions of a request, encoded within the limit of the server."""
+    async def _question(self, body: ChatBody) -> Question:
+        """Return the question of a request, encoded within the limit of the server."""
         loop, ensemble = asyncio.get_running_loop(), self._server.ensemble
         with self._server.limit.place():
-            return await loop.run_in_executor(self._encoding, ensemble.questions, body)
+            return await loop.run_in_executor(self._encoding, ensemble.question, body)
 
-    async def _predictions(self, questions: Sequence[Question]) -> Sequence[Prediction]:
-        """Return the answers to questions that wait together, within the limit of the server."""
+    async def _prediction(self, question: Question) -> Prediction:
+        """Return the answer to a question, within the limit of the server."""
         with self._server.limit.place():
-            asking = [asyncio.ensure_future(_last(self._answers(each))) for each in questions]
-            try:
-                return await asyncio.gather(*asking)
-            finally:  # one failure ends the batch
-                for each in asking:
-                    each.cancel()
-
-    async def _pieces(self, questions: Sequence[Question]) -> Pieces:
-        """Yield the pieces of one answer after another within the limit of the server."""
-        with self._server.limit.place():
-            for index, question in enumerate(questions):
-                async with aclosing(self._answers(question)) as pieces:
-                    async for piece in pieces:
-                        yield index, piece
-
-    async def _answers(self, question: Question) -> AsyncGenerator[str | Prediction]:
-        """Yield the pieces of an answer, and count it."""
-        async with aclosing(self._server.answering.answer(question)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Prediction):
-                    self._server.metrics.count_answer(piece)
-                yield piece
+            prediction = await self._server.answering.answer(question)
+        self._server.metrics.count_answer(prediction)
+        return prediction
 
     def _model(self, name: str) -> dict[str, object]:
         experts = self._server.ensemble.models[name].indices
@@ -348,28 +264,6 @@ async def _while_connected(request: Request, work: Awaitable[T]) -> T:
         raise unavailable("the request was cancelled") from error
     finally:
         task.cancel()
-
-
-async def _last(pieces: AsyncGenerator[str | Prediction]) -> Prediction:
-    """Return the last piece of an answer."""
-    async with aclosing(pieces):
-        while not isinstance(piece := await anext(pieces), Prediction):
-            pass
-    return piece
-
-
-async def _events(reply: Reply, first: Piece, pieces: Pieces) -> AsyncGenerator[bytes]:
-    """Yield the events of a stream; an error becomes its last event."""
-    for event in reply.events(*first):
-        yield event
-    async with aclosing(pieces):
-        try:
-            async for piece in pieces:
-                for event in reply.events(*piece):
-                    yield event
-        except ModnormError as error:
-            logger.warning("a stream failed: %s", error)
-            yield server_event(from_library(error).document())
 
 
 def _state(*, is_good: bool) -> Response:

@@ -6,7 +6,7 @@ refused by name otherwise.
 """
 
 import json
-from typing import Annotated, Literal, TypeGuard, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -22,15 +22,10 @@ from pydantic import (
 from modnorm.serving.api_errors import invalid
 from modnorm.spec.section import field_fault, plain_faults
 
-MOST_PROMPTS = 256
-"""Most prompts of one request."""
 MOST_STOPS = 16
 """Most texts that end a completion."""
 _GREEDY = "decoding is greedy: leave it out, or set it to"
 _UNSUPPORTED = "is not supported: leave it out, or set it to"
-BodyT = TypeVar("BodyT", bound="Body")
-Prompt = str | list[int]
-"""A text or token ids."""
 
 
 def _only(*neutral: object, reason: str = _UNSUPPORTED) -> AfterValidator:
@@ -57,22 +52,6 @@ def _as_stops(value: object) -> tuple[str, ...]:
     if len(stops) > MOST_STOPS:
         raise ValueError(f"must have at most {MOST_STOPS} texts")
     return tuple(filter(None, stops))
-
-
-def _as_prompts(value: object) -> list[Prompt]:
-    if value is None:
-        return []
-    given = value if isinstance(value, list) and not _is_tokens(value) else [value]
-    prompts: list[Prompt] = [each for each in given if isinstance(each, str) or _is_tokens(each)]
-    if len(prompts) < len(given):
-        raise ValueError("must be a text, token ids, or a list of texts or of token ids")
-    if len(prompts) > MOST_PROMPTS:
-        raise ValueError(f"must have at most {MOST_PROMPTS} prompts")
-    return prompts
-
-
-def _is_tokens(value: object) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and bool(value) and all(type(each) is int for each in value)
 
 
 class TextPart(BaseModel):
@@ -120,16 +99,17 @@ class StreamOptions(BaseModel):
     include_obfuscation: Annotated[bool | None, _off()] = None
 
 
-class Body(BaseModel):
-    """Fields of both kinds of requests; unknown fields are refused."""
+class ChatBody(BaseModel):
+    """A request to `/v1/chat/completions`; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str
+    messages: list[ChatMessage] = Field(default_factory=list, max_length=256)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)
     row: dict[str, object] | None = None
-    """Extension: a question in the task's columns. The task's prompt replaces that of the body."""
+    """Extension: a question in the task's columns. The task's prompt replaces the messages."""
     stop: Annotated[tuple[str, ...], PlainValidator(_as_stops)] = ()
     """Texts that end a completion; they are not part of it."""
     stream: bool | None = None
@@ -147,8 +127,6 @@ class Body(BaseModel):
 
     # With an effect that is not supported.
     audio: Annotated[object, _only()] = None
-    best_of: Annotated[int | None, _only(1, reason=_GREEDY)] = None
-    echo: Annotated[object, _off()] = None
     frequency_penalty: Annotated[float | None, _only(0)] = None
     function_call: Annotated[object, _only("none", "auto")] = None
     functions: Annotated[object, _only([])] = None
@@ -161,7 +139,6 @@ class Body(BaseModel):
     response_format: Annotated[object, _only({"type": "text"})] = None
     service_tier: Annotated[object, _only("auto", "default")] = None
     store: Annotated[object, _off()] = None
-    suffix: Annotated[object, _only("")] = None
     temperature: Annotated[float | None, _only(0, reason=_GREEDY)] = None
     tool_choice: Annotated[object, _only("none", "auto")] = None
     tools: Annotated[object, _only([])] = None
@@ -171,7 +148,7 @@ class Body(BaseModel):
     web_search_options: Annotated[object, _only()] = None
 
     @model_validator(mode="after")
-    def _greedy(self) -> "Body":
+    def _greedy(self) -> "ChatBody":
         """Refuse `top_p`, unless the request itself sets a temperature of 0."""
         if self.temperature is None and self.top_p not in {None, 1}:
             raise field_fault("top_p", f"{_GREEDY} 1")
@@ -183,24 +160,11 @@ class Body(BaseModel):
         return self.max_completion_tokens or self.max_tokens
 
 
-class ChatBody(Body):
-    """A request to `/v1/chat/completions`."""
-
-    messages: list[ChatMessage] = Field(default_factory=list, max_length=256)
-
-
-class CompletionBody(Body):
-    """A request to `/v1/completions`."""
-
-    prompt: Annotated[list[Prompt], PlainValidator(_as_prompts)] = Field(default_factory=list)
-    """One prompt comes as a list of one."""
-
-
-def parse_body(kind: type[BodyT], content: bytes) -> BodyT:
+def parse_body(content: bytes) -> ChatBody:
     try:
-        return kind.model_validate_json(content)
+        return ChatBody.model_validate_json(content)
     except ValidationError as error:
-        fault = next(plain_faults(kind, error))
+        fault = next(plain_faults(ChatBody, error))
         where = ".".join(map(str, fault.place))
         text = f"{fault.text} ({fault.hint})" if fault.hint else fault.text
         raise invalid(f"{where}: {text}" if where else text, where or None) from None

@@ -4,13 +4,12 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from modnorm.checkpoint.prompts import AnswerStream, PromptEncoder
 from modnorm.engines import Engine
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
@@ -29,11 +28,7 @@ logger = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Job:
     question: Question
-    on_tokens: Callable[[Sequence[int]], object]
-    """Called in the engine's thread if the question streams."""
     answer: Future[Prediction] = field(default_factory=Future)
-    sent: int = 0
-    """Tokens that `on_tokens` got."""
 
 
 class SwitchingAnswers:
@@ -50,13 +45,11 @@ class SwitchingAnswers:
         models: Mapping[str, EnsembleDefinition],
         task: Task,
         metrics: ServerMetrics,
-        encoder: PromptEncoder,
     ) -> None:
         self._load = load
         self._models = models
         self._task = task
         self._metrics = metrics
-        self._encoder = encoder
         self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._stopping = self._failed = False
@@ -84,24 +77,15 @@ class SwitchingAnswers:
         """Whether the thread loads the engine, which nothing can interrupt."""
         return self._thread.is_alive() and not self._loading.done()
 
-    async def answer(self, question: Question) -> AsyncGenerator[str | Prediction]:
-        """Yield pieces of the text if the question streams, then the prediction."""
-        loop, tokens = asyncio.get_running_loop(), asyncio.Queue[Sequence[int] | None]()
-        job = _Job(question, lambda ids: loop.call_soon_threadsafe(tokens.put_nowait, ids))
+    async def answer(self, question: Question) -> Prediction:
+        """Return the answer to a question; a cancelled one leaves its batch, or is dropped."""
+        job = _Job(question)
         with self._changed:
             if self._stopping or not self.is_alive:
                 raise unavailable("the server is stopping")
             self._waiting.append(job)
             self._changed.notify()
-        answer, text = asyncio.wrap_future(job.answer), AnswerStream(self._encoder)
-        answer.add_done_callback(lambda _: tokens.put_nowait(None))
-        try:
-            while (ids := await tokens.get()) is not None:
-                if piece := text.add(ids):
-                    yield piece
-            yield answer.result()
-        finally:
-            answer.cancel()
+        return await asyncio.wrap_future(job.answer)
 
     def stop(self) -> None:
         """Answer the questions that wait, then free the engine and end the thread."""
@@ -174,18 +158,8 @@ class SwitchingAnswers:
             [each.prompt for each in questions],
             [each.stop for each in questions],
         )
-        counts = [0] * len(batch)
-
-        def pass_on(row: int, tokens: Sequence[int]) -> None:
-            job = batch[row]
-            counts[row] += len(tokens)
-            if job.question.streams and counts[row] > job.sent:  # `_isolate` answers again
-                job.on_tokens(tokens[job.sent - counts[row] :])
-                job.sent = counts[row]
-
         try:
-            streams = any(each.streams for each in questions)
-            predictions = experts.predict(asked, on_tokens=pass_on if streams else None)
+            predictions = experts.predict(asked)
         except InvalidInputError as error:
             return self._isolate(engine, batch, error)
         except Exception as error:  # noqa: BLE001 - the requests' handlers report it

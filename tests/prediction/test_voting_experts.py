@@ -29,7 +29,7 @@ class ScriptedEngine:
         yield descriptor
         self.held = None
 
-    def generate(self, prompts, limits, *, on_tokens):
+    def generate(self, prompts, limits):
         self.asked[self.held] = [row for (row,) in prompts]
         for index, (row,) in reversed(list(enumerate(prompts))):
             answer = self.script[self.held][row]

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 import pytest
 import uvicorn
 
-from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines import Completion, Finish
 from modnorm.errors import EngineError
@@ -33,7 +32,6 @@ class ScriptedEngine:
         self.gate = threading.Event()
         self.gate.set()
         self.held = 0
-        self.encoder = PromptEncoder(resolve_checkpoint("tiny-thicket"))
         self.failure: Exception | None = None
         self.is_closed = False
         self.left = 1_000
@@ -53,7 +51,7 @@ class ScriptedEngine:
         finally:
             self.held = 0
 
-    def generate(self, prompts, limits, *, on_tokens):
+    def generate(self, prompts, limits):
         assert self.gate.wait(60)
         if self.failure is not None:
             raise self.failure
@@ -62,8 +60,6 @@ class ScriptedEngine:
             raise EngineError("the process of the engine has ended")
         self.batches.append((self.held, len(prompts), limits.max_tokens))
         for index, _ in enumerate(prompts):
-            if on_tokens:
-                on_tokens(index, self.encoder.encode_text(SCRIPT[self.held]))
             yield Completion(index, SCRIPT[self.held], 5, Finish.STOP)
 
     def close(self):
@@ -115,9 +111,7 @@ def serve(ensemble, engine):
 
         def start(keys=(), limit=256):
             metrics = ServerMetrics()
-            answering = SwitchingAnswers(
-                engine.load, ensemble.models, ensemble.task, metrics, ensemble.encoder
-            )
+            answering = SwitchingAnswers(engine.load, ensemble.models, ensemble.task, metrics)
             engine.answers = answering
             parts = Server(
                 ensemble,

@@ -10,7 +10,6 @@ import pytest
 
 from modnorm.errors import EngineError
 from modnorm.serving.app import MAX_BODY
-from tests.serving.conftest import SCRIPT
 from verification.labs.waiting import wait_until
 
 CHAT = "/v1/chat/completions"
@@ -68,7 +67,6 @@ def is_open(address, count):
         ({"stop": 7}, 400, "stop", "must be a text or a list of texts"),
         ({"stop": [7]}, 400, "stop", "must be a text or a list of texts"),
         ({"stream_options": {"usage": True}}, 400, "stream_options.usage", "no such field"),
-        ({"stream": True}, 400, "stream", "only a single expert streams"),
         ({"row": {"problem": "x"}}, 400, "row", "column 'question'"),
     ],
 )
@@ -187,29 +185,6 @@ def test_a_request_that_the_task_refuses_fails_alone(serve, engine):
     assert (bad[0], bad[1]["error"]["type"]) == (400, "invalid_request_error")
     assert "what is this?" in bad[1]["error"]["message"]
     assert 2 in [size for _, size, _ in engine.batches]
-
-
-@pytest.mark.usefixtures("refusing")
-def test_a_stream_beside_a_request_that_the_task_refuses_repeats_no_text(serve, engine):
-    address = serve()
-    engine.gate.clear()
-    streamed = QUESTION | {"model": "expert-1", "stream": True}
-    hostile = {"model": "expert-1", "row": {"question": "hostile"}}
-    with ThreadPoolExecutor() as threads:
-        first = threads.submit(call, address, CHAT, QUESTION)
-        wait_until(lambda: engine.held, "the first call is answered")
-        waiting = []
-        for body in (streamed, hostile):
-            waiting.append(threads.submit(call, address, CHAT, body))
-            wait_until(lambda: engine.waiting == len(waiting), "the call waits")
-        engine.gate.set()
-        assert first.result()[0] == 200
-        (status, events), bad = (each.result() for each in waiting)
-    assert (status, bad[0]) == (200, 400)
-    assert 2 in [size for _, size, _ in engine.batches]
-    pieces = [json.loads(line[6:]) for line in events.split("\n") if line.startswith("data: {")]
-    texts = [each["choices"][0]["delta"].get("content", "") for each in pieces]
-    assert "".join(texts) == SCRIPT[3]
 
 
 def test_a_defect_shows_no_details_and_is_counted(serve, engine):

@@ -17,9 +17,7 @@ from modnorm.serving.switching_answers import SwitchingAnswers
 @pytest.fixture
 def server(ensemble, engine):
     metrics = ServerMetrics()
-    answering = SwitchingAnswers(
-        engine.load, ensemble.models, ensemble.task, metrics, ensemble.encoder
-    )
+    answering = SwitchingAnswers(engine.load, ensemble.models, ensemble.task, metrics)
     return Server(ensemble, answering, RequestLimit(8, metrics), metrics, ApiKeys(), 0)
 
 
@@ -32,17 +30,13 @@ def handlers():
         signal.signal(number, handler)
 
 
-async def ask(answering):
-    return [piece async for piece in answering.answer(Question("expert-1", None, [1], 8))]
-
-
 def test_a_server_without_an_engine_ends_with_an_error(server, engine):
     """A restart policy then starts another. A server that stayed would refuse every request."""
 
     async def serve():
         await server.answering.start()
-        engine.left = 0
-        asking = asyncio.create_task(ask(server.answering))
+        engine.left, question = 0, Question("expert-1", None, [1], 8)
+        asking = asyncio.create_task(server.answering.answer(question))
         await answer_requests(server, listener)
         with pytest.raises(EngineError, match="has ended"):
             await asking

@@ -33,31 +33,24 @@ def test_a_chat_with_the_ensemble_gives_the_winning_completion_and_the_votes(cli
     assert [each["completion"] for each in vote["experts"]] == ["so\n#### 7", "#### 8", "#### 8"]
 
 
-def test_a_single_expert_answers_alone_and_streams(client, engine):
-    connected = client()
-    answer = connected.chat.completions.create(model="expert-1", messages=QUESTION, max_tokens=9)
+def test_a_single_expert_answers_alone(client, engine):
+    answer = client().chat.completions.create(model="expert-1", messages=QUESTION, max_tokens=9)
     assert answer.choices[0].message.content == "so\n#### 7"
     assert "modnorm" not in answer.model_extra
     assert engine.batches == [(3, 1, 9)]
-    options = {"include_usage": True}
-    chunks = list(
-        connected.chat.completions.create(
-            model="expert-2", messages=QUESTION, stream=True, stream_options=options
-        )
+
+
+@pytest.mark.parametrize(("model", "tokens"), [("ensemble", 15), ("expert-2", 5)])
+def test_a_stream_has_the_answer_its_end_and_its_usage(client, model, tokens):
+    stream = client().chat.completions.create(
+        model=model, messages=QUESTION, stream=True, stream_options={"include_usage": True}
     )
-    texts = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
-    assert "".join(texts) == "#### 8"
-    assert chunks[-2].choices[0].finish_reason == "stop"
-    assert chunks[-1].usage.completion_tokens == 5
-
-
-def test_a_plain_completion_is_voted_on_too(client):
-    connected = client()
-    answer = connected.completions.create(model="ensemble", prompt="4 + 4 =", temperature=0)
-    assert answer.choices[0].text == "#### 8"
-    assert answer.model_extra["modnorm"]["answer"] == "8"
-    chunks = connected.completions.create(model="expert-1", prompt="4 + 4 =", stream=True)
-    assert "".join(chunk.choices[0].text for chunk in chunks) == "so\n#### 7"
+    text, end, usage = stream
+    assert {each.id for each in (text, end, usage)} == {text.id}
+    assert (text.choices[0].delta.role, text.choices[0].delta.content) == ("assistant", "#### 8")
+    assert end.choices[0].finish_reason == "stop"
+    assert ("modnorm" in end.model_extra) == (model == "ensemble")
+    assert usage.usage.completion_tokens == tokens
 
 
 def test_a_row_is_asked_with_the_prompt_of_the_task(client, ensemble):
