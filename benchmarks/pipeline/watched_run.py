@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.pipeline.recording import EventLog
 from modnorm import engines
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines.protocol import Completion, Engine, GenerationLimits, OnTokens
+from modnorm.engines.protocol import Completion, Engine, GenerationLimits
 from modnorm.engines.settings import EngineSettings
 
 
@@ -33,7 +33,6 @@ def watch(log: EventLog) -> None:
             limits: GenerationLimits,
             *,
             poll: Callable[[], None] | None = None,
-            on_tokens: OnTokens | None = None,
         ) -> Generator[Completion]:
             log.note("answer", len(prompts), str(hash(tuple(prompts[0]))) if prompts else "")
             polls = 0
@@ -46,7 +45,7 @@ def watch(log: EventLog) -> None:
                 if poll:
                     poll()
 
-            yield from generate(prompts, limits, poll=counting, on_tokens=on_tokens)
+            yield from generate(prompts, limits, poll=counting)
             log.note("answered")
 
         engine.generate = watched  # type: ignore[method-assign]  # its calls are noted

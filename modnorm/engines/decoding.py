@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from modnorm.engines.causal import CausalModel, Draws, SlotCache
-from modnorm.engines.protocol import Finish, OnTokens, Sampling, engine_failures
+from modnorm.engines.protocol import Finish, Sampling, engine_failures
 
 PREFILL_TOKENS = 8_192
 """Tokens of one prefill pass, padding included. This bounds the activations."""
@@ -93,43 +93,39 @@ class Decoder:
                 device=model.device,
             )
 
-    def run(
-        self, poll: Callable[[], None], on_tokens: OnTokens | None = None
-    ) -> Iterator[DecodedSequence]:
+    def run(self, poll: Callable[[], None]) -> Iterator[DecodedSequence]:
         """Yield sequences as they finish."""
         while self._live or self._waiting:
             poll()
             with engine_failures("generation"):
-                advanced = self._forward()
+                self._forward()
                 finished = self._release_finished()
-            if on_tokens:
-                for sequence in advanced:
-                    on_tokens(sequence.index, sequence.generated[-1:])
             yield from finished
 
-    def _forward(self) -> Sequence[DecodedSequence]:
-        """Run one forward pass; return the sequences that got a token."""
+    def _forward(self) -> None:
+        """Run one forward pass."""
         if self._shared_is_unread:
             prefix = self._waiting[0].prompt[: self._shared]
             self._read([prefix], first=0, start=0)
             self._cache.share(self._shared)
             self._shared_is_unread = False
-            return ()
-        return self._prefill() if self._can_refill() else self._step()
+        elif self._can_refill():
+            self._prefill()
+        else:
+            self._step()
 
     def _can_refill(self) -> bool:
         """Whether waiting prompts can join now."""
         free = self._rows - len(self._live)
         return 0 < min(len(self._waiting), math.ceil(REFILL * self._rows)) <= free
 
-    def _prefill(self) -> Sequence[DecodedSequence]:
+    def _prefill(self) -> None:
         joining = self._next_prompts()
         suffixes = [sequence.prompt[self._shared :] for sequence in joining]
         draws = self._draws(joining)
         tokens = self._read(suffixes, first=len(self._live), start=self._shared, draws=draws)
         self._live.extend(joining)
         self._append(joining, tokens)
-        return joining
 
     def _read(
         self,
@@ -170,7 +166,7 @@ class Decoder:
             joining.append(self._waiting.popleft())
         return joining
 
-    def _step(self) -> Sequence[DecodedSequence]:
+    def _step(self) -> None:
         tokens = self._model.step(
             [sequence.generated[-1] for sequence in self._live],
             [sequence.position for sequence in self._live],
@@ -178,7 +174,6 @@ class Decoder:
             self._draws(self._live),
         )
         self._append(self._live, tokens)
-        return tuple(self._live)
 
     def _append(self, sequences: Sequence[DecodedSequence], tokens: Sequence[int]) -> None:
         for sequence, token in zip(sequences, tokens, strict=True):

@@ -83,10 +83,6 @@ class GenerationLimits:
     """How tokens are drawn; None for greedy decoding."""
 
 
-OnTokens = Callable[[int, Sequence[int]], None]
-"""Gets the position of a prompt in its request, and new tokens of its completion."""
-
-
 class Engine(Protocol):
     """A loaded model whose weights can become any candidate and return to the base, bit for bit.
 
@@ -154,7 +150,6 @@ class Engine(Protocol):
         limits: GenerationLimits,
         *,
         poll: Callable[[], None] | None = None,
-        on_tokens: OnTokens | None = None,
     ) -> Generator[Completion]:
         """Yield completions as they finish, in any order; closing the generator aborts the others.
 
@@ -165,8 +160,6 @@ class Engine(Protocol):
             prompts: Token ids of each prompt, none empty.
             limits: Bounds of each completion.
             poll: Called between decode steps; its exceptions abort the request.
-            on_tokens: Called with tokens as they come, in the thread that iterates; a completion
-                holds all of its tokens, whether or not they were passed before.
 
         Raises:
             InvalidInputError: a prompt is empty, has a token outside the vocabulary, or does not

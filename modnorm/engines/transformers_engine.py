@@ -24,7 +24,6 @@ from modnorm.engines.protocol import (
     Completion,
     Finish,
     GenerationLimits,
-    OnTokens,
     engine_failures,
     not_the_base,
 )
@@ -219,17 +218,12 @@ class TransformersEngine:
         limits: GenerationLimits,
         *,
         poll: Callable[[], None] | None = None,
-        on_tokens: OnTokens | None = None,
     ) -> Generator[Completion]:
         check_fit(prompts, limits.max_tokens, self._checkpoint)
-        return self._generate(prompts, limits, poll or _no_poll, on_tokens)
+        return self._generate(prompts, limits, poll or _no_poll)
 
     def _generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        limits: GenerationLimits,
-        poll: Callable[[], None],
-        on_tokens: OnTokens | None,
+        self, prompts: Sequence[Sequence[int]], limits: GenerationLimits, poll: Callable[[], None]
     ) -> Generator[Completion]:
         if not prompts:
             return
@@ -246,7 +240,7 @@ class TransformersEngine:
         )
         self._requests += 1
         try:
-            for sequence in decoder.run(poll, on_tokens):
+            for sequence in decoder.run(poll):
                 yield Completion(
                     index=sequence.index,
                     text=self._encoder.answer(sequence.generated),

@@ -70,7 +70,7 @@ class ServedEnsemble:
         row = None
         if body.row is not None:
             row = parse_question(self.task, body.row, "row")
-            messages = self.task.messages(row)
+            messages: Sequence[Message] = self.task.messages(row)
         elif body.messages:
             messages = [
                 Message("system" if turn.role == "developer" else turn.role, turn.text)

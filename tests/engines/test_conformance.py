@@ -306,23 +306,6 @@ def test_closing_aborts_and_leaves_no_trace(engine: Engine, prompts: Prompts) ->
     assert answers(engine, prompts) == before
 
 
-def test_tokens_are_passed_as_they_come(
-    engine: Engine, prompts: Prompts, bundled: Checkpoint, plain_vllm: bool
-) -> None:
-    """Without gathering of outputs, vLLM's engine passes none."""
-    encoder, tokens, begun = PromptEncoder(bundled), dict[int, list[int]](), list[int]()
-
-    def on_tokens(index: int, ids: Sequence[int]) -> None:
-        tokens.setdefault(index, []).extend(ids)
-
-    with closing(engine.generate(prompts, LIMITS, on_tokens=on_tokens)) as completions:
-        for done in completions:
-            begun.append(len(tokens))
-            assert plain_vllm or encoder.answer(tokens[done.index]) == done.text
-            assert plain_vllm or len(tokens[done.index]) == done.tokens
-    assert begun[0] == (0 if plain_vllm else len(prompts))
-
-
 def test_poll_aborts_before_the_first_answer(engine: Engine, prompts: Prompts) -> None:
     polls = 0
 

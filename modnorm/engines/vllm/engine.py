@@ -18,7 +18,7 @@ from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, require_same_architecture
 from modnorm.engines.drafts.matching import CONTEXT, PromptRows
-from modnorm.engines.protocol import Completion, GenerationLimits, OnTokens
+from modnorm.engines.protocol import Completion, GenerationLimits
 from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.engines.vllm.internals.interfaces import PENDING_CALLS
 from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING, Stepper
@@ -218,7 +218,6 @@ class VllmEngine:
         limits: GenerationLimits,
         *,
         poll: Callable[[], None] | None = None,
-        on_tokens: OnTokens | None = None,
     ) -> Generator[Completion]:
         longest = check_fit(prompts, limits.max_tokens, self._checkpoint)
         bound = self._settings.max_model_len
@@ -236,14 +235,10 @@ class VllmEngine:
                 field="engine.max_model_len",
                 remedy="raise or remove it",
             )
-        return self._generate(prompts, limits, poll or _no_poll, on_tokens)
+        return self._generate(prompts, limits, poll or _no_poll)
 
     def _generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        limits: GenerationLimits,
-        poll: Callable[[], None],
-        on_tokens: OnTokens | None,
+        self, prompts: Sequence[Sequence[int]], limits: GenerationLimits, poll: Callable[[], None]
     ) -> Generator[Completion]:
         if not prompts:
             return
@@ -253,11 +248,6 @@ class VllmEngine:
         checks = self._ranks.logit_checks(wait=PENDING_CALLS.name not in self._optimisations)
         waiting: dict[str, int] = {}
         self._waiting, self._unchecked = waiting, True
-        if on_tokens:
-            # vLLM appends a dash and random letters to the name of a request.
-            self._stepper.pass_tokens(
-                lambda name, ids: on_tokens(waiting[name.partition("-")[0]], ids)
-            )
         try:
             submitted = self._submit(prompts, limits, 0, FIRST_TOKENS)
             steps = 0

@@ -1,7 +1,7 @@
 """Runs vLLM's steps; processes the output of a request once, after its last step."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vllm import RequestOutput
@@ -27,7 +27,6 @@ class Stepper:
         self._gather = gather
         self._tokens: defaultdict[str, list[int]] = defaultdict(list)
         """Gathered tokens of unfinished requests."""
-        self._on_tokens: Callable[[str, Sequence[int]], None] | None = None
 
     def step(self) -> list[RequestOutput]:
         """Run the model once; return the requests that have finished."""
@@ -36,20 +35,14 @@ class Stepper:
         finished = []
         for output in self._engine.engine_core.get_output().outputs:
             self._tokens[output.request_id] += output.new_token_ids
-            if self._on_tokens and output.new_token_ids:
-                self._on_tokens(output.request_id, output.new_token_ids)
             if output.finish_reason is not None:
                 output.new_token_ids = self._tokens.pop(output.request_id)
                 finished.append(output)
         return _processed(self._engine, finished) if finished else []
 
-    def pass_tokens(self, on_tokens: Callable[[str, Sequence[int]], None]) -> None:
-        """Call a function with the name of a request and its new tokens, until `forget`."""
-        self._on_tokens = on_tokens
-
     def forget(self) -> Mapping[str, Sequence[int]]:
         """Return and drop the tokens of aborted requests, by vLLM's request id."""
-        dropped, self._tokens, self._on_tokens = self._tokens, defaultdict(list), None
+        dropped, self._tokens = self._tokens, defaultdict(list)
         return dropped
 
 
