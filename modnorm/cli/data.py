@@ -1,6 +1,6 @@
 """`modnorm data`: the rows of the paper's benchmarks listed, fetched and checked."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,7 @@ from modnorm.host import expand_home
 
 if TYPE_CHECKING:
     from modnorm.tasks.catalogue import Dataset
-    from modnorm.tasks.splits import DataManifest, Origin
+    from modnorm.tasks.splits import LoadedSplit
 
 _DEFAULT = "[default: data in MODNORM_CACHE_DIR, ~/.cache/modnorm]"
 Tasks = Annotated[list[str] | None, arg("TASK", "Tasks of the paper by name.")]
@@ -24,7 +24,6 @@ Folder = Annotated[Path | None, opt("--folder FOLDER", f"Folder of data {_DEFAUL
 def list_splits(*, folder: Folder = None) -> None:
     """List the named splits, their origins and local files."""
     from modnorm.tasks.catalogue import DATASETS
-    from modnorm.tasks.splits import Origin
 
     place = _folder(folder)
     listed = {task: list(_entries(data, place)) for task, data in DATASETS.items()}
@@ -32,11 +31,7 @@ def list_splits(*, folder: Folder = None) -> None:
         return
     for task, entries in listed.items():
         data = DATASETS[task]
-        home = data.url or "not public"
-        if data.hub is not None:
-            pinned = Origin(source=data.hub, config=data.config, revision=data.revision)
-            home = f"{_origin(pinned)}{'' if data.revision else ', not pinned'}"
-        echo(f"{task}: {home}; {data.licence}")
+        echo(f"{task}: {_home(data)}; {data.licence}")
         for entry in entries:
             name = f"split:{entry['split']}"
             echo(f"  {name:29}{entry['rows']:>6,} rows  {entry['state']:8}{entry['rule']}")
@@ -59,10 +54,9 @@ def fetch_splits(
 ) -> None:
     """Write all splits of tasks into a folder.
 
-    A manifest there holds counts and hashes.
-
     Valid files stay as they are; damaged files are replaced.
     """
+    from modnorm.tasks.catalogue import DATASETS
     from modnorm.tasks.data_fetch import fetch
 
     place = _folder(to)
@@ -71,21 +65,21 @@ def fetch_splits(
     documents = []
     with interruptible("stopped; no file is half written, the same command resumes here"):
         for task in names:
-            manifest, written = fetch(task, place, source=source)
-            documents.append({"written": written, **manifest.model_dump(mode="json")})
-            origin = _origin(manifest.origin)
+            splits, written = fetch(task, place, source=source)
+            documents.append({"written": written, **_document(task, splits)})
+            origin = source or _home(DATASETS[task])
             done = f"fetched from {origin}" if written else "already there and sound"
             echo(f"{task}: {done}; {place / task}")
-            _echo_splits(manifest)
+            _echo_splits(task, splits)
     emit_json(documents)
 
 
 def check_splits(tasks: Tasks = None, *, every: All = False, folder: Folder = None) -> None:
-    """Check the data in a folder against their manifests and the catalogue.
+    """Check that the data in a folder have the catalogue's rows.
 
-    Files of a data set without a manifest must hold the catalogue's rows. The exit code is 2 if a
-    named task is absent, a file is missing, or content was changed. --all checks the tasks in the
-    folder and lists the absent ones, since some are not public. Name the tasks that must be there.
+    The exit code is 2 if a named task is absent, a file is missing, or rows were changed. --all
+    checks the tasks in the folder and lists the absent ones, since some are not public. Name the
+    tasks that must be there.
     """
     place = _folder(folder)
     documents = [
@@ -107,17 +101,15 @@ def _check(task: str, place: Path, *, every: bool) -> dict[str, object] | None:
     from modnorm.tasks.data_fetch import check
 
     try:
-        manifest, is_fetched = check(task, place)
+        splits = check(task, place)
     except ModnormError as error:
         absent = every and isinstance(error, NotFoundError)
         if not output.as_json:
             say(f"{task}: absent" if absent else f"error: {error}")
         return None if absent else {"task": task, "sound": False, "error": str(error)}
-    how = f"fetched from {_origin(manifest.origin)}"
-    echo(f"{task}: sound, {how if is_fetched else 'own files of the data set'}")
-    _echo_splits(manifest)
-    document = manifest.model_dump(mode="json")
-    return {"sound": True, "fetched": is_fetched, **document}
+    echo(f"{task}: sound")
+    _echo_splits(task, splits)
+    return {"sound": True, **_document(task, splits)}
 
 
 def _folder(path: Path | None) -> Path:
@@ -174,20 +166,36 @@ def _entries(data: "Dataset", place: Path) -> Iterator[dict[str, object]]:
         }
 
 
-def _origin(origin: "Origin") -> str:
-    config = f" ({origin.config})" if origin.config else ""
-    return f"{origin.source}{config}{f' at {origin.revision}' if origin.revision else ''}"
+def _home(data: "Dataset") -> str:
+    """Return the public origin of a data set."""
+    if data.hub is None:
+        return data.url or "not public"
+    config = f" ({data.config})" if data.config else ""
+    return f"{data.hub}{config}{f' at {data.revision}' if data.revision else ', not pinned'}"
 
 
-def _echo_splits(manifest: "DataManifest") -> None:
+def _document(task: str, splits: "Mapping[str, LoadedSplit]") -> dict[str, object]:
+    listed = [
+        {
+            "name": f"{task}/{name}",
+            "file": split.path.name if split.path else None,
+            "rows": len(split.rows),
+            "digest": split.digest,
+            "taken_from": split.taken_from,
+        }
+        for name, split in splits.items()
+    ]
+    return {"task": task, "splits": listed}
+
+
+def _echo_splits(task: str, splits: "Mapping[str, LoadedSplit]") -> None:
     from modnorm.tasks.catalogue import find_task
 
-    splits = find_task(manifest.task).splits
-    for record in manifest.splits:
-        known = splits[record.name.partition("/")[2]].digest is not None
-        remark = "" if known else "  not compared: the catalogue knows no digest"
-        figures = f"{record.rows:>6,} rows  sha256 {record.sha256}"
-        echo(f"  {record.name:23}{figures}  {record.file}{remark}")
+    known = find_task(task).splits
+    for name, split in splits.items():
+        remark = "" if known[name].digest else "  not compared: the catalogue knows no digest"
+        figures = f"{len(split.rows):>6,} rows  digest {split.digest}"
+        echo(f"  {f'{task}/{name}':23}{figures}  {split.taken_from}{remark}")
 
 
 COMMANDS = {"list": list_splits, "fetch": fetch_splits, "check": check_splits}

@@ -82,11 +82,11 @@ class DataSpec(Section):
     """Rows of a task, in file order."""
 
     source: str = Field(min_length=1)
-    """`bundled:NAME`, `split:TASK/NAME`, a file or folder, or a Hugging Face dataset id."""
+    """`bundled:NAME`, `split:TASK/NAME`, a file, or a Hugging Face dataset id."""
     config: str | None = None
     """Configuration of a Hugging Face dataset."""
     split: str | None = None
-    """Split of a Hugging Face dataset, or a file of a folder without its suffix."""
+    """Split of a Hugging Face dataset."""
     revision: str | None = None
     """Commit of a Hugging Face dataset."""
     offset: Int = Field(default=0, ge=0, le=MAX_COUNT)

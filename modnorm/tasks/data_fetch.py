@@ -1,8 +1,9 @@
-"""Fetches the data of a task into a folder, with a manifest."""
+"""Fetches the data of a task into a folder."""
 
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,14 +19,8 @@ from modnorm.errors import (
 from modnorm.files import replaced_file, write_fault
 from modnorm.tasks.catalogue import Dataset, find_task
 from modnorm.tasks.splits import (
-    FOLDER,
-    MANIFEST,
-    DataManifest,
     LoadedSplit,
-    Origin,
-    SplitRecord,
     cut,
-    read_data_manifest,
     remedy,
     shuffled,
     span,
@@ -34,105 +29,66 @@ from modnorm.tasks.splits import (
     verify,
 )
 
+Splits = Mapping[str, LoadedSplit]
+"""The splits of a task by name, such as `selection`."""
 
-def check(task: str, folder: Path, *, field: str = "folder") -> tuple[DataManifest, bool]:
-    """Check that the splits of a task in a folder have the catalogue's rows."""
-    data, place = find_task(task), folder / task
-    manifest = read_data_manifest(place, field=field)
+
+def check(task: str, folder: Path, *, field: str = "folder") -> Splits:
+    """Return the splits of a task in a folder, whose rows are the catalogue's."""
+    data = find_task(task)
     loaded = {name: split_from_folder(data, name, folder, field=field) for name in data.splits}
-    missing = [f"{data.task}/{name}" for name, split in loaded.items() if split is None]
-    if missing:
-        absent = manifest is None and len(missing) == len(loaded)
-        raise (NotFoundError if absent else InvalidInputError)(
-            f"{place} has no file of {', '.join(missing)}", field=field, remedy=remedy(data)
-        )
-    files = tuple(
-        _record(data, name, split, split.path.name, split.path.read_bytes())
-        for name, split in loaded.items()
-        if split is not None and split.path is not None
-    )
-    if manifest is None:
-        origin = Origin(source=FOLDER)
-        found = DataManifest(task=data.task, origin=origin, licence=data.licence, splits=files)
-        return found, False
-    if manifest.task != task or manifest.splits != files:
-        changed = next((now.file for now in files if now not in manifest.splits), MANIFEST)
-        raise InvalidInputError(
-            f"{place / changed} was changed since it was fetched",
+    found = {name: split for name, split in loaded.items() if split is not None}
+    if missing := [f"{task}/{name}" for name in loaded if name not in found]:
+        raise (InvalidInputError if found else NotFoundError)(
+            f"{folder / task} has no file of {', '.join(missing)}",
             field=field,
-            remedy=f"modnorm data fetch {task} --to {folder}",
+            remedy=remedy(data),
         )
-    return manifest, True
-
-
-def _record(
-    data: Dataset, name: str, split: LoadedSplit, file: str, content: bytes
-) -> SplitRecord:
-    return SplitRecord(
-        name=f"{data.task}/{name}",
-        file=file,
-        rows=len(split.rows),
-        digest=split.digest,
-        sha256=hashlib.sha256(content).hexdigest(),
-        taken_from=split.taken_from,
-    )
+    return found
 
 
 _DOWNLOAD_SECONDS = 60
 _DATA, _FROM, _TO = "data", "from", "to"
 
 
-def fetch(task: str, folder: Path, *, source: Path | None = None) -> tuple[DataManifest, bool]:
-    """Write all splits of a task into a folder, with a manifest."""
+def fetch(task: str, folder: Path, *, source: Path | None = None) -> tuple[Splits, bool]:
+    """Write all splits of a task into a folder; return them, and whether files were written."""
     data = find_task(task)
-    existing = _intact_manifest(task, folder)
-    if existing is not None and source is None:
-        return existing, False
-    splits = _download(data) if source is None else _collect(data, source)
     suffix = ".json" if data.shuffled else ".jsonl"
-    contents = {f"{name}{suffix}": _encode(data, name, split) for name, split in splits.items()}
-    manifest = DataManifest(
-        task=data.task,
-        origin=next(iter(splits.values())).origin,
-        licence=data.licence,
-        splits=tuple(
-            _record(data, name, split, file, contents[file])
-            for (name, split), file in zip(splits.items(), contents, strict=True)
-        ),
-    )
-    if existing == manifest:
-        return manifest, False
-    _write(folder / task, {**contents, MANIFEST: manifest.encode()})
-    return manifest, True
+    paths = {name: folder / task / f"{name}{suffix}" for name in data.splits}
+    intact = _intact_splits(task, folder)
+    is_fetched = {name: split.path for name, split in intact.items()} == paths
+    if is_fetched and source is None:
+        return intact, False
+    splits = _download(data) if source is None else _collect(data, source)
+    contents = {paths[name]: _encode(data, name, split) for name, split in splits.items()}
+    if is_fetched and all(path.read_bytes() == text for path, text in contents.items()):
+        return intact, False
+    _write(folder / task, contents)
+    return check(task, folder), True
 
 
-def _intact_manifest(task: str, folder: Path) -> DataManifest | None:
+def _intact_splits(task: str, folder: Path) -> Splits:
     try:
-        manifest, is_fetched = check(task, folder)
+        return check(task, folder)
     except ModnormError:
-        return None
-    return manifest if is_fetched else None
+        return {}
 
 
-def _collect(data: Dataset, source: Path) -> dict[str, LoadedSplit]:
+def _collect(data: Dataset, source: Path) -> Splits:
     if not source.is_dir():
         raise InvalidInputError(f"there is no folder {source}", field=_FROM)
-    if read_data_manifest(source / data.task, field=_FROM) is not None:
-        check(data.task, source, field=_FROM)
-    splits = {}
-    for name in data.splits:
-        split = split_from_folder(data, name, source, field=_FROM)
-        if split is None:
-            raise InvalidInputError(
-                f"{source} has no file of {data.task}/{name}",
-                field=_FROM,
-                remedy=f"put the data set's files into {source / data.task}",
-            )
-        splits[name] = split
-    return splits
+    try:
+        return check(data.task, source, field=_FROM)
+    except NotFoundError as error:
+        raise InvalidInputError(
+            error.message,
+            field=_FROM,
+            remedy=f"put the data set's files into {source / data.task}",
+        ) from error
 
 
-def _download(data: Dataset) -> dict[str, LoadedSplit]:
+def _download(data: Dataset) -> Splits:
     if data.url is not None:
         return _cut_file(data, data.url)
     if data.hub is None:
@@ -142,7 +98,7 @@ def _download(data: Dataset) -> dict[str, LoadedSplit]:
     return {name: split_from_hub(data, name, field=_DATA) for name in data.splits}
 
 
-def _cut_file(data: Dataset, url: str) -> dict[str, LoadedSplit]:
+def _cut_file(data: Dataset, url: str) -> Splits:
     rows = json.loads(_get(url, data.sha256))
     order = shuffled((f"row {number}", row) for number, row in enumerate(rows, 1))
     splits = {}
@@ -151,7 +107,7 @@ def _cut_file(data: Dataset, url: str) -> dict[str, LoadedSplit]:
         taken = cut(order, part, split.rows)
         digest = verify(data, name, taken, source=url, field=_DATA)
         taken_from = span(f"{data.task}.json, shuffled", part, split.rows)
-        splits[name] = LoadedSplit(taken, digest, Origin(source=url), taken_from)
+        splits[name] = LoadedSplit(taken, digest, taken_from)
     return splits
 
 
@@ -196,13 +152,13 @@ def _encode(data: Dataset, name: str, split: LoadedSplit) -> bytes:
     return content
 
 
-def _write(place: Path, files: dict[str, bytes]) -> None:
-    """Write files; once all are written, they replace older ones in their order."""
+def _write(place: Path, files: Mapping[Path, bytes]) -> None:
+    """Write files; once all are written, they replace older ones."""
     try:
         place.mkdir(parents=True, exist_ok=True)
         with ExitStack() as drafts:
-            for name, content in reversed(files.items()):  # the last draft is the first to end
-                draft = place / f".{name}.{os.getpid()}.part"
-                drafts.enter_context(replaced_file(place / name, draft=draft)).write(content)
+            for path, content in files.items():
+                draft = place / f".{path.name}.{os.getpid()}.part"
+                drafts.enter_context(replaced_file(path, draft=draft)).write(content)
     except OSError as error:
         raise write_fault(place, error, _TO) from error

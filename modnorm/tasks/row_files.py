@@ -71,18 +71,6 @@ def _search_hint(source: str, roots: Sequence[Path] | None) -> str | None:
     return f"relative paths start at the working directory, {Path.cwd()}"
 
 
-def row_files(source: str, roots: Sequence[Path] | None) -> tuple[str, ...] | None:
-    """Return the names, without suffix, of the row files in a folder; None if it is no folder."""
-    for candidate in (source, *(str(root / source) for root in roots or ())):
-        folder = _existing(candidate)
-        if folder is None or not folder.is_dir() or not _lies_under(folder, roots):
-            continue
-        with suppress(OSError):
-            files = (path for path in folder.iterdir() if path.is_file())
-            return tuple(sorted({file.stem for file in files if file.suffix.lower() in SUFFIXES}))
-    return None
-
-
 def _lies_under(path: Path, roots: Sequence[Path] | None) -> bool:
     return roots is None or any(path.is_relative_to(root.resolve()) for root in roots)
 
@@ -93,21 +81,6 @@ def _existing(source: str) -> Path | None:
         return path if path.exists() else None
     except (OSError, RuntimeError, ValueError):  # path too long, no such home, a zero byte
         return None
-
-
-def resolve_in_folder(source: str, stem: str, field: str, roots: Sequence[Path] | None) -> Path:
-    """Return the path of a file in a folder by its name without suffix; see `resolve_file`."""
-    for suffix in SUFFIXES:
-        try:
-            return resolve_file(f"{source}/{stem}{suffix}", field, roots)
-        except InvalidInputError:
-            continue
-    place = "" if roots is None else " under the data roots"
-    raise InvalidInputError(
-        f"there is no file of rows named {shortened(stem)} in {shortened(source)}{place}",
-        field=field,
-        remedy=f"its name must end in {', '.join(SUFFIXES)}",
-    )
 
 
 def _readable(rows: Iterator[RawRow], source: str, named_by: str) -> Iterator[RawRow]:
@@ -303,8 +276,8 @@ def no_dataset(spec: DataSpec, field: str) -> InvalidInputError:
     return InvalidInputError(
         f"there is no Hugging Face dataset {shortened(spec.source)}",
         field=f"{field}.source",
-        remedy="datasets are OWNER/NAME, files end in .jsonl, .json, .parquet or .csv, folders "
-        "begin with ./ or /, bundled data with bundled:",
+        remedy="datasets are OWNER/NAME, files end in .jsonl, .json, .parquet or .csv, "
+        "bundled data begin with bundled:",
     )
 
 

@@ -32,8 +32,6 @@ from modnorm.tasks.row_files import (
     read_file,
     read_json_lines,
     resolve_file,
-    resolve_in_folder,
-    row_files,
 )
 from modnorm.tasks.splits import is_in_folder, open_split
 from modnorm.tasks.task_errors import attribute_to_task
@@ -84,32 +82,12 @@ def open_source(
         split = open_split(name, folders=folders, field=field)
         # Verified rows are those of the catalogue's commit, also in a local copy.
         pinned = find_split(name, field=field).revision
-        return OpenedSource(iter(split.rows), pinned or split.origin.revision)
+        return OpenedSource(iter(split.rows), pinned or split.revision)
     if _names_file(source):
-        return OpenedSource(_open_file(spec, field, roots))
-    return read_dataset(spec, field=field)
-
-
-def _open_file(spec: DataSpec, field: str, roots: Sequence[Path] | None) -> Iterator[RawRow]:
-    if spec.split is None:
         _refuse_options(spec, field)
-        _refuse_folder(spec, field, roots)
-        return read_file(
-            resolve_file(spec.source, f"{field}.source", roots), spec.source, field=field
-        )
-    _refuse_options(spec, field, allowed="split")
-    path = resolve_in_folder(spec.source, spec.split, f"{field}.split", roots)
-    return read_file(path, f"{spec.source}/{path.name}", field=field)
-
-
-def _refuse_folder(spec: DataSpec, field: str, roots: Sequence[Path] | None) -> None:
-    names = row_files(spec.source, roots)
-    if names is None:
-        return
-    remedy = f"one of {', '.join(names)}" if names else "put a file of rows into it"
-    raise InvalidInputError(
-        f"{spec.source} is a folder and needs a split", field=f"{field}.split", remedy=remedy
-    )
+        path = resolve_file(source, f"{field}.source", roots)
+        return OpenedSource(read_file(path, source, field=field))
+    return read_dataset(spec, field=field)
 
 
 def _names_file(source: str) -> bool:
@@ -127,9 +105,9 @@ def _bundled_path(source: str, field: str) -> Path:
     return BUNDLED / f"{name}.jsonl"
 
 
-def _refuse_options(spec: DataSpec, field: str, *, allowed: str | None = None) -> None:
+def _refuse_options(spec: DataSpec, field: str) -> None:
     for option in ("config", "split", "revision"):
-        if option != allowed and getattr(spec, option) is not None:
+        if getattr(spec, option) is not None:
             raise InvalidInputError(
                 f"{spec.source} is not a Hugging Face dataset and has no {option}",
                 field=f"{field}.{option}",

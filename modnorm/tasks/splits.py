@@ -1,14 +1,11 @@
 """Named splits: read from a folder, else from the hub."""
 
-import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.spec import DataSpec
@@ -17,78 +14,12 @@ from modnorm.tasks.columns import rows_digest
 from modnorm.tasks.registry import get_task
 from modnorm.tasks.row_files import RawRow, find_file, read_dataset, read_file
 
-MANIFEST = "manifest.json"
-FOLDER = "a folder"
-"""Source of rows that were read from files instead of their public origin."""
 
+def verify(data: Dataset, name: str, rows: Sequence[RawRow], *, source: str, field: str) -> str:
+    """Return the digest of a split's rows, which are as many as the catalogue has.
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Origin(_Record):
-    """The origin of a task's rows."""
-
-    source: str
-    """Hugging Face dataset, address of a file, or `FOLDER`."""
-    config: str | None = None
-    revision: str | None = None
-
-
-class SplitRecord(_Record):
-    name: str
-    file: str = Field(pattern=r"^[^/\\]+$")
-    rows: int
-    digest: str
-    sha256: str
-    taken_from: str
-    """The rows' positions in their split or file: `train, rows 1 to 200`."""
-
-
-class DataManifest(_Record):
-    """The content of a manifest file."""
-
-    task: str
-    origin: Origin
-    licence: str
-    splits: tuple[SplitRecord, ...]
-
-    def record(self, name: str) -> SplitRecord | None:
-        """Return the record of a split such as `selection`; None without one."""
-        full = f"{self.task}/{name}"
-        return next((record for record in self.splits if record.name == full), None)
-
-    def encode(self) -> bytes:
-        """Return the file's content."""
-        return f"{json.dumps(self.model_dump(mode='json'), indent=2)}\n".encode()
-
-
-def read_data_manifest(place: Path, *, field: str) -> DataManifest | None:
-    """Return the manifest in a task's folder; None without one."""
-    path = place / MANIFEST
-    try:
-        return DataManifest.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
-        raise InvalidInputError(
-            f"{path} is no manifest: {reason}",
-            field=field,
-            remedy=f"modnorm data fetch {place.name}",
-        ) from error
-
-
-def verify(  # noqa: PLR0913 - half of them are keyword-only
-    data: Dataset,
-    name: str,
-    rows: Sequence[RawRow],
-    *,
-    source: str,
-    recorded: str | None = None,
-    field: str,
-) -> str:
-    """Return the digest of a split's rows; the catalogue's counts, else the recorded one."""
+    Rows with another digest than the catalogue's are refused.
+    """
     split, parse, parsed = data.splits[name], get_task(data.task).parse, []
     for place, row in rows:
         try:
@@ -97,7 +28,7 @@ def verify(  # noqa: PLR0913 - half of them are keyword-only
             raise InvalidInputError(
                 f"{source}, {place}, column {error.field!r}: {error.message}", field=field
             ) from error
-    digest, expected = rows_digest(parsed), split.digest or recorded
+    digest, expected = rows_digest(parsed), split.digest
     if len(rows) != split.rows:
         fault = f"{len(rows)} rows where {data.task}/{name} has {split.rows}"
     elif expected not in {None, digest}:
@@ -118,10 +49,12 @@ class LoadedSplit:
 
     rows: Sequence[RawRow]
     digest: str
-    origin: Origin
     taken_from: str
     """The rows' positions in their split or file: `train, rows 1 to 200`."""
     path: Path | None = None
+    """The file of a folder; None for rows from their public origin."""
+    revision: str | None = None
+    """Commit of the rows on the hub; None for other rows."""
 
 
 def open_split(name: str, *, folders: Sequence[Path], field: str) -> LoadedSplit:
@@ -157,28 +90,21 @@ def is_in_folder(data: Dataset, name: str, folder: Path) -> bool:
 
 def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> LoadedSplit | None:
     """Return the rows of a split from a folder of data sets; None if it has no file of it."""
-    place = folder / data.task
-    manifest = read_data_manifest(place, field=field)
-    record = manifest.record(name) if manifest else None
     faults = []
     for part in (Part(name), *data.splits[name].parts):
-        path = find_file(place, part.file)
+        path = find_file(folder / data.task, part.file)
         if path is None:
             continue
-        known = record if record and record.file == path.name else None
         source, shuffles = path.name, data.shuffled and part.file == data.task
         try:
             whole: Iterable[RawRow] = read_file(path, str(path), field=field)
             rows = cut(shuffled(whole) if shuffles else whole, part, data.splits[name].rows)
-            recorded = known.digest if known else None
-            digest = verify(data, name, rows, source=str(path), recorded=recorded, field=field)
+            digest = verify(data, name, rows, source=str(path), field=field)
         except InvalidInputError as error:
             faults.append(error.message)
             continue
-        if manifest and known and known.digest == digest:
-            return LoadedSplit(rows, digest, manifest.origin, known.taken_from, path)
         taken_from = span(f"{source}, shuffled" if shuffles else source, part, len(rows))
-        return LoadedSplit(rows, digest, Origin(source=FOLDER), taken_from, path)
+        return LoadedSplit(rows, digest, taken_from, path)
     if not faults:
         return None
     # Parts of one file with different offsets often share a fault.
@@ -195,8 +121,8 @@ def split_from_hub(data: Dataset, name: str, *, field: str) -> LoadedSplit:
     dataset = read_dataset(spec, field=field)
     rows = cut(dataset.rows, part, split.rows)
     digest = verify(data, name, rows, source=spec.source, field=field)
-    origin = Origin(source=spec.source, config=spec.config, revision=dataset.revision)
-    return LoadedSplit(rows, digest, origin, span(part.file, part, split.rows))
+    taken_from = span(part.file, part, split.rows)
+    return LoadedSplit(rows, digest, taken_from, revision=dataset.revision)
 
 
 def shuffled(rows: Iterable[_T]) -> list[_T]:

@@ -12,7 +12,7 @@ from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.data_fetch import check, fetch
 from modnorm.tasks.row_files import OpenedSource
 from modnorm.tasks.row_loading import load_data
-from modnorm.tasks.splits import Origin, open_split
+from modnorm.tasks.splits import open_split
 from tests.faults import error_at
 
 FIELD = "task.heldout"
@@ -40,13 +40,12 @@ def files(place):
 
 @pytest.mark.parametrize("task", ["countdown", "gsm8k"])
 def test_fetched_data_pass_the_check(task, folder, out):
-    manifest, written = fetch(task, out, source=folder)
+    splits, written = fetch(task, out, source=folder)
     assert written
-    assert check(task, out) == (manifest, True)
-    for record in manifest.splits:
-        there = open_split(record.name, folders=[out], field=FIELD)
-        source = open_split(record.name, folders=[folder], field=FIELD)
-        assert [row for _, row in there.rows] == [row for _, row in source.rows]
+    assert check(task, out) == splits
+    for name, split in splits.items():
+        source = open_split(f"{task}/{name}", folders=[folder], field=FIELD)
+        assert [row for _, row in split.rows] == [row for _, row in source.rows]
 
 
 def test_intact_files_are_kept(fetched, folder):
@@ -59,15 +58,13 @@ def test_intact_files_are_kept(fetched, folder):
 def test_damaged_files_are_fetched_again(fetched, folder):
     before = files(fetched / "gsm8k")
     (fetched / "gsm8k" / "heldout.jsonl").write_text("{")
-    (fetched / "gsm8k" / "manifest.json").write_text("{")
     assert fetch("gsm8k", fetched, source=folder)[1]
     assert files(fetched / "gsm8k") == before
 
 
-def test_own_files_check_without_a_manifest(folder):
-    manifest, is_fetched = check("gsm8k", folder)
-    assert not is_fetched
-    assert [record.file for record in manifest.splits] == ["train.jsonl", "test.jsonl"]
+def test_own_files_check_too(folder):
+    paths = [split.path for split in check("gsm8k", folder).values()]
+    assert paths == [folder / "gsm8k" / name for name in ("train.jsonl", "test.jsonl")]
     (folder / "gsm8k" / "test.jsonl").unlink()
     with pytest.raises(InvalidInputError, match="has no file of gsm8k/heldout"):
         check("gsm8k", folder)
@@ -86,8 +83,6 @@ LINE = '{"answer": "so\\n#### 4", "level": "easy", "question": "q4?"}'
         ("#### 4", "####", ", line 3, column 'answer'"),
         (f"{LINE}\n", "", "gives 3 rows where"),
         (LINE, LINE[:-1], ", line 3: not valid JSON"),
-        # This change affects no row in the task's schema.
-        ("q4?", 'q4?", "note": "', "was changed since it was fetched"),
     ],
 )
 def test_any_change_is_refused_by_file_and_line(fetched, old, new, fault):
@@ -111,9 +106,9 @@ def download(monkeypatch):
 
 def test_a_download_becomes_the_papers_own_files(out, folder, puzzles, download):
     download(200, json.dumps(puzzles).encode())
-    manifest, _ = fetch("countdown", out)
-    assert manifest.origin == Origin(source=URL)
-    assert manifest.splits == fetch("countdown", out / "own", source=folder)[0].splits
+    fetch("countdown", out)
+    fetch("countdown", out / "own", source=folder)
+    assert files(out / "countdown") == files(out / "own" / "countdown")
 
 
 def test_a_failed_or_changed_download_is_refused(tmp_path, data, download):
@@ -142,20 +137,7 @@ def unpinned(monkeypatch, data, questions):
     )
 
 
-def test_the_commit_that_was_read_is_kept_with_the_rows(unpinned, out, tmp_path):
-    manifest, _ = fetch("gsm8k", out)
-    assert manifest.origin == Origin(source="a/b", revision=COMMIT)
-    assert fetch("gsm8k", tmp_path, source=out)[0] == manifest
+def test_the_commit_that_was_read_is_kept_with_the_rows(unpinned, tmp_path):
     spec = DataSpec(source="split:gsm8k/heldout")
     loaded = load_data(get_task("gsm8k"), spec, field=FIELD, roots=[tmp_path])
     assert loaded.revision == COMMIT
-
-
-def test_a_manifest_stands_in_for_a_digest_that_the_catalogue_lacks(unpinned, out):
-    fetch("gsm8k", out)
-    path = out / "gsm8k" / "heldout.jsonl"
-    path.write_text(path.read_text().replace("q4?", "q5?"))
-    with pytest.raises(InvalidInputError, match="gives rows with the digest"):
-        open_split("gsm8k/heldout", folders=[out], field=FIELD)
-    assert fetch("gsm8k", out)[1]
-    assert open_split("gsm8k/heldout", folders=[out], field=FIELD).digest

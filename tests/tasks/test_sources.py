@@ -26,48 +26,11 @@ def test_unknown_bundled_data_are_refused_with_the_known_names(name):
         read(f"bundled:{name}")
 
 
-def test_a_folder_without_a_split_is_refused(write_rows, tmp_path, monkeypatch):
-    root = write_rows("data/train.jsonl").parent
-    write_rows("data/test.json")
-    (root / "notes.txt").write_text("")
-    (tmp_path / "rows.jsonl").mkdir()
-    monkeypatch.chdir(tmp_path)
-    cases = {str(root): None, "./data": None, "rows.jsonl": (tmp_path,)}
-    for source, roots in cases.items():
-        with error_at(f"{FIELD}.split", "is a folder and needs a split") as caught:
-            read(source, roots)
-        there = "put a file of rows" if source == "rows.jsonl" else "one of test, train"
-        assert there in str(caught.value)
-    with pytest.raises(InvalidInputError, match=r"there is no file .* under the data roots"):
-        read(root, [root / "elsewhere"])
-
-
-@pytest.mark.parametrize("option", ["config", "revision"])
+@pytest.mark.parametrize("option", ["config", "revision", "split"])
 def test_options_of_datasets_do_not_go_with_files(write_rows, option):
     for source in (write_rows("rows.jsonl"), "bundled:countdown-heldout", "split:gsm8k/heldout"):
         with error_at(f"{FIELD}.{option}", f"has no {option}"):
             read(source, **{option: "main"})
-    with pytest.raises(InvalidInputError, match="has no split"):
-        read("bundled:countdown-heldout", split="main")
-
-
-@pytest.mark.parametrize("name", ["train.jsonl", "train.json", "train.parquet"])
-def test_a_split_of_a_folder_is_its_file_of_that_name(write_rows, name, tmp_path):
-    root = write_rows(f"data/{name}").parent
-    for roots in (None, [tmp_path]):
-        rows = read(root, roots, split="train")
-        assert [row["target"] for _, row in rows] == [6, 7, 8, 9, 10]
-    assert len(read("./data", [tmp_path], split="train")) == 5
-
-
-def test_a_folder_without_the_split_is_refused(write_rows, tmp_path):
-    root = write_rows("data/train.jsonl").parent
-    with error_at(f"{FIELD}.split", f"no file of rows named test in {root}"):
-        read(root, split="test")
-    (tmp_path / "roots").mkdir()
-    for source, split in ((root, "train"), (tmp_path / "roots", "../data/train")):
-        with pytest.raises(InvalidInputError, match="under the data roots"):
-            read(source, [tmp_path / "roots"], split=split)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.row_files import OpenedSource
 from modnorm.tasks.row_loading import load_data
-from modnorm.tasks.splits import Origin, open_split, shuffled
+from modnorm.tasks.splits import open_split, shuffled
 from tests.faults import error_at
 
 FIELD = "task.heldout"
@@ -90,7 +90,7 @@ def test_a_hub_split_is_pinned_and_verified(tmp_path, hub, questions, monkeypatc
     pin(monkeypatch, COMMIT)
     found = open_split("gsm8k/heldout", folders=[tmp_path], field=FIELD)
     assert rows_of(found) == questions[2:]
-    assert found.origin == Origin(source="a/b", config="main", revision=COMMIT)
+    assert found.revision == COMMIT
     assert found.taken_from == "all, rows 3 to 6"
     assert asked == [("a/b", "main", "all", COMMIT)]
     answer["rows"] = [{**row, "question": "other"} for row in questions]
