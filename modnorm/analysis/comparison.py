@@ -6,7 +6,7 @@ from typing import TypedDict, cast
 
 import pandas as pd
 
-from modnorm.analysis.document import describe_overlap
+from modnorm.analysis.document import ResultsDocument, describe_overlap
 from modnorm.analysis.environments import Environment, describe_differing, differing_settings
 from modnorm.analysis.run import Run
 from modnorm.analysis.uncertainty import (
@@ -154,13 +154,6 @@ def _p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"= {value:.3f}"
 
 
-class Conditioned(TypedDict):
-    """The conditions in the document of a search or of a distillation."""
-
-    spec: Mapping[str, object]
-    provenance: Mapping[str, object]
-
-
 class ComparisonRow(TypedDict):
     """One run in a comparison; metrics are held-out fractions, None if not measured."""
 
@@ -291,7 +284,7 @@ def differing_conditions(found: Mapping[str, object], expected: Mapping[str, obj
     return [name for name in names if name != _PROMPTS or _HELDOUT not in names]
 
 
-def conditions_of(document: Conditioned) -> dict[str, object]:
+def conditions_of(document: ResultsDocument) -> dict[str, object]:
     """Return the conditions that two comparable runs share."""
     spec, provenance = document["spec"], document["provenance"]
     task = _section(spec, "task")

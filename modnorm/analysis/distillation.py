@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict, cast
 
-from modnorm.analysis.comparison import conditions_of, differing_conditions
-from modnorm.analysis.run import Run, load_run
+from modnorm.analysis.run import Run
 from modnorm.analysis.run_files import DISTILLATION, read_document
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
@@ -76,29 +75,6 @@ class DistillationDocument(TypedDict):
     best_round: int | None
     """Round of the best student by development rows."""
     rounds: list[RoundEntry]
-
-
-class ComparedEntry(TypedDict):
-    """A finished run in a comparison with distillations; figures on held-out rows."""
-
-    run: str
-    """Name of its directory."""
-    best_round: int | None
-    """Round of the student that is compared; None for a search."""
-    base: Accuracy
-    """The base before any training."""
-    best_expert: Accuracy | None
-    """Candidate at rank 1 by selection, of the best round."""
-    vote: Accuracy | None
-    """Vote of the largest K, of the best round."""
-    student: Accuracy | None
-    answers: int
-    """Answers of all rounds, or of the search, those of the base included."""
-    tokens: int
-    """Tokens generated for them; None without the `answers.parquet` of a search."""
-    training_flops: float
-    differs: list[str]
-    """Conditions in which the run differs from the first one; empty if both are comparable."""
 
 
 def accuracy_of(metric: float | None, rows: int, correct: int | None = None) -> Accuracy:
@@ -179,57 +155,3 @@ def total_budget(rounds: Sequence[RoundEntry]) -> BudgetOfRound:
     # `names` are the keys of the type.
     total = {name: sum(each[name] for each in budgets) for name in names}  # type: ignore[literal-required]
     return cast("BudgetOfRound", total)
-
-
-def compared_entries(directories: Sequence[Path]) -> list[ComparedEntry]:
-    """Return the figures of finished distillations and searches, in order."""
-    documents = [
-        load_distillation(each) if is_distillation(each) else load_run(each).document
-        for each in directories
-    ]
-    conditions = [conditions_of(each) for each in documents]
-    entries = []
-    for directory, document, found in zip(directories, documents, conditions, strict=True):
-        differs = differing_conditions(found, conditions[0])
-        if document["schema"] != SCHEMA:
-            entries.append(_searched_entry(load_run(directory), differs))
-            continue
-        rounds = cast("DistillationDocument", document)["rounds"]
-        best = best_entry(cast("DistillationDocument", document))
-        search, spent = best["search"], total_budget(rounds)
-        entries.append(
-            ComparedEntry(
-                run=directory.name,
-                best_round=best["round"],
-                base=rounds[0]["heldout"],
-                best_expert=search and search["best_expert"],
-                vote=search and search["vote"],
-                student=best["heldout"],
-                answers=spent["answers"],
-                tokens=spent["tokens"],
-                training_flops=spent["training_flops"],
-                differs=differs,
-            )
-        )
-    return entries
-
-
-def _searched_entry(run: Run, differs: list[str]) -> ComparedEntry:
-    found = run.document
-    votes, experts = found["ensembles"], found["experts"]
-    vote = max(votes, key=lambda each: (each["population"], each["ensemble_size"]), default=None)
-    base, best = found["base"], next(iter(experts), None)  # an iterative run has no experts
-    tokens = run.answers_frame(["tokens"])["tokens"]
-    return ComparedEntry(
-        run=run.name,
-        best_round=None,
-        base=Accuracy(metric=base["heldout_metric"], interval=base["heldout_interval"]),
-        best_expert=best
-        and Accuracy(metric=best["heldout_metric"], interval=best["heldout_interval"]),
-        vote=vote and Accuracy(metric=vote["metric"], interval=vote["interval"]),
-        student=None,
-        answers=len(tokens),
-        tokens=int(tokens.sum()),
-        training_flops=0.0,
-        differs=differs,
-    )

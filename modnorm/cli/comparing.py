@@ -32,21 +32,15 @@ def compare(
     task has another metric. `only` counts the rows that one run alone answers right.
 
     Brackets are 95 % Wilson intervals over the held-out rows. A line `K=5` is the vote of 5 at the
-    largest N of a run. Of distillations, the base, the best expert, the vote and the student of
-    the best round by development rows are shown.
+    largest N of a run.
     """
     from modnorm.analysis.comparison import compare_runs
-    from modnorm.analysis.distillation import is_distillation
     from modnorm.analysis.environments import describe_differing, describe_mixed
 
-    if any(is_distillation(directory) for directory in directories):
-        _compare_students(directories)
-        return
     rows = compare_runs(_load_runs(directories))
     if emit_json(rows):
         return
     first, sizes = rows[0]["run"], sorted({size for row in rows for size in row["ensembles"]})
-    names = ("model", "task", "method", "radius", "seed", "N", "base", "rank 1 by selection")
     columns = [
         (
             row["run"],
@@ -63,11 +57,22 @@ def compare(
         )
         for row in rows
     ]
-    _side_by_side((*names, *(f"K={size}" for size in sizes)), columns)
+    names = ["", "model", "task", "method", "radius", "seed", "N", "base", "rank 1 by selection"]
+    names += [f"K={size}" for size in sizes]
+    for start in range(0, len(columns), _SIDE_BY_SIDE):
+        headings, *lines = (
+            ["-" if cell is None else cell for cell in line]
+            for line in zip(names, *columns[start : start + _SIDE_BY_SIDE], strict=True)
+            if any(cell is not None for cell in line[1:])  # else no shown run has the ensemble
+        )
+        echo_table(headings, lines)
     for row in rows[1:]:
         _show_pairs(row, first)
     for row in rows:
-        _warn_of_conditions(row["run"], row["differs"], first)
+        if row["differs"]:
+            say(
+                f"not comparable: {row['run']} differs from {first} in {', '.join(row['differs'])}"
+            )
         if row["overlap"]:
             say(f"{row['run']}: {row['overlap']}")
         if mixed := describe_mixed(row["mixed_environments"]):
@@ -82,49 +87,6 @@ def _load_runs(directories: Sequence[Path]) -> "list[FinishedRun]":
     from modnorm.analysis.run_files import finished_runs
 
     return load_runs(finished_runs([local_run(str(each)) for each in directories], note))
-
-
-def _compare_students(directories: Sequence[Path]) -> None:
-    """Show distillations beside each other and beside searches."""
-    from modnorm.analysis.distillation import compared_entries
-
-    entries = compared_entries(directories)
-    if emit_json(entries):
-        return
-    models = ("base", "rank 1 by selection", "vote", "student")
-    columns = [
-        (
-            entry["run"],
-            str(entry["best_round"] or ""),
-            *(
-                _metric(one["metric"], one["interval"]) if one else ""
-                for one in (entry["base"], entry["best_expert"], entry["vote"], entry["student"])
-            ),
-            f"{entry['answers']:,}",
-            f"{entry['tokens']:,}",
-            f"{entry['training_flops']:.3g}",
-        )
-        for entry in entries
-    ]
-    names = ("best round", *models, "answers", "tokens", "training operations")
-    _side_by_side(names, columns)
-    for entry in entries:
-        _warn_of_conditions(entry["run"], entry["differs"], entries[0]["run"])
-
-
-def _side_by_side(names: Sequence[str], columns: Sequence[Sequence[str | None]]) -> None:
-    """Print a column for each run, headed by its name, some in one table.
-
-    None stands for an ensemble that a run does not have. A table leaves out a line of only these.
-    """
-    for start in range(0, len(columns), _SIDE_BY_SIDE):
-        shown = columns[start : start + _SIDE_BY_SIDE]
-        headings, *lines = (
-            ["-" if cell is None else cell for cell in line]
-            for line in zip(("", *names), *shown, strict=True)
-            if any(cell is not None for cell in line[1:])
-        )
-        echo_table(headings, lines)
 
 
 def _metric(value: float | None, bounds: Sequence[float] | None) -> str:
@@ -166,11 +128,6 @@ def _show_pairs(row: "ComparisonRow", first: str) -> None:
 
 def _p(value: float) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _warn_of_conditions(run: str, differs: Sequence[str], first: str) -> None:
-    if differs:
-        say(f"not comparable: {run} differs from {first} in {', '.join(differs)}")
 
 
 def analyze(

@@ -1,11 +1,8 @@
 """`modnorm candidates`, `answers` and `votes`: a finished run, line by line."""
 
-import csv
-import io
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from itertools import chain, islice
 from math import inf
@@ -13,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from modnorm.cli.console import echo, echo_table, on_one_line, output, percent, say, visible
+from modnorm.cli.console import echo, echo_table, on_one_line, output, percent, say
 from modnorm.cli.options import Run, RunServer, open_run, opt
-from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.errors import NotFoundError
 
 if TYPE_CHECKING:
     from modnorm.analysis.answers import AnswerRecord
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from modnorm.analysis.votes import VoteRecord
 
 RecordT = TypeVar("RecordT", "AnswerRecord", "VoteRecord", "CandidateRecord")
-Csv = Annotated[bool, opt("--csv", "Write CSV to stdout, all lines.")]
 Limit = Annotated[int, opt("--limit LINES", "Most lines of the table.", min=1)]
 Row = Annotated[int | None, opt("--row INDEX", "Only this row.", min=0)]
 _TABLE_LINES = 50
@@ -34,9 +30,7 @@ _NAMED = 10
 """Experts that an error names."""
 
 
-def candidates(
-    run: Run, *, limit: Limit = _TABLE_LINES, server: RunServer = None, as_csv: Csv = False
-) -> None:
+def candidates(run: Run, *, limit: Limit = _TABLE_LINES, server: RunServer = None) -> None:
     """Print the candidates of a run, best first.
 
     `reward` is the mean over the selection rows, and `selection tokens` counts what was generated
@@ -44,11 +38,9 @@ def candidates(
     expert on the held-out rows; it chooses nothing. Candidates that were stopped early show the
     interval that their reward lies in, and have a rank only if it is certain.
     """
-    from modnorm.analysis.candidates import CandidateRecord
-
-    opened = _open(run, server, as_csv=as_csv)
+    opened = open_run(run, server)
     found = sorted(opened.candidates, key=lambda each: (each.rank or inf, each.index))
-    if _write(CandidateRecord, found, as_csv=as_csv):
+    if _wrote_json(found):
         return
     headings = (
         *("rank", "candidate", "seed", "state", "reward", "gain", "held-out"),
@@ -99,15 +91,12 @@ def answers(
     wrong: Annotated[bool, opt("--wrong", "Only wrong answers.")] = False,
     limit: Limit = _TABLE_LINES,
     server: RunServer = None,
-    as_csv: Csv = False,
 ) -> None:
     """Print the answers of a run, with their judgement.
 
     A single answer is printed whole, with its prompt and its completion.
     """
-    from modnorm.analysis.answers import AnswerRecord
-
-    found = _open(run, server, as_csv=as_csv)
+    found = open_run(run, server)
     records = iter(found.answers(candidate, split, row, wrong=wrong))
     first = list(islice(records, 1))
     if not first and not any(True for _ in found.answers(candidate, split, row)):
@@ -119,7 +108,7 @@ def answers(
             remedy=f"only the base and experts ({names}) answered held-out rows",
         )
     records = chain(first, records)
-    if not _write(AnswerRecord, records, as_csv=as_csv):
+    if not _wrote_json(records):
         _show(records, limit, whole=_show_answer, listed=_list_answers)
 
 
@@ -172,7 +161,6 @@ def votes(
     tied: Annotated[bool, opt("--tied", "Only votes with a tie.")] = False,
     limit: Limit = _TABLE_LINES,
     server: RunServer = None,
-    as_csv: Csv = False,
 ) -> None:
     """Print the votes of a run: counts, ties, experts.
 
@@ -180,9 +168,7 @@ def votes(
     the number of tied answers and the expert that broke the tie: the best-ranked of those that
     gave one of them.
     """
-    from modnorm.analysis.votes import VoteRecord
-
-    found = _open(run, server, as_csv=as_csv)
+    found = open_run(run, server)
     every = iter(found.votes(row, n, k))
     first = list(islice(every, 1))
     if not first:
@@ -195,7 +181,7 @@ def votes(
         for vote in chain(first, every)
         if not (wrong and vote.correct) and (vote.tied or not tied)
     )
-    if not _write(VoteRecord, records, as_csv=as_csv):
+    if not _wrote_json(records):
         _show(records, limit, whole=partial(_show_vote, found), listed=_list_votes)
 
 
@@ -253,38 +239,15 @@ def _show_vote(run: "FinishedRun", vote: "VoteRecord") -> None:
     echo_table(("rank", "expert", "vote", "correct"), rows, {"vote"})
 
 
-def _open(run: str, server: str | None, *, as_csv: bool) -> "FinishedRun":
-    """Return the run of a directory or a lab, unless both JSON and CSV are wanted."""
-    if output.as_json and as_csv:
-        raise InvalidInputError(
-            "--json and --csv exclude each other", field="csv", remedy="give only one of them"
-        )
-    return open_run(run, server)
-
-
-def _write(kind: type[RecordT], records: Iterable[RecordT], *, as_csv: bool) -> bool:
-    """Write all records to stdout if JSON or CSV, whose lists are JSON, is wanted."""
+def _wrote_json(records: Iterable[RecordT]) -> bool:
+    """Write all records to stdout, one a line, if JSON is wanted; return whether it is."""
     if output.as_json:
         separator = "["
         for record in records:
             typer.echo(f"{separator}\n{json.dumps(asdict(record))}", nl=False)
             separator = ","
         typer.echo("\n]" if separator == "," else "[]")
-    elif as_csv:
-        is_terminal = sys.stdout.isatty()
-        lines = io.StringIO()
-        writer = csv.writer(lines, lineterminator="\n")
-        names = [[field.name for field in fields(kind)]]
-        for cells in chain(names, (asdict(each).values() for each in records)):
-            writer.writerow(
-                json.dumps(cell) if isinstance(cell, bool | list | tuple) else cell
-                for cell in cells
-            )
-            text = lines.getvalue()
-            sys.stdout.write(visible(text) if is_terminal else text)
-            lines.seek(0)
-            lines.truncate()
-    return output.as_json or as_csv
+    return output.as_json
 
 
 def _show(
@@ -307,7 +270,7 @@ def _show(
 def _say_rest(rest: int) -> None:
     """Say how many lines a table leaves out."""
     if rest > 0:
-        say(f"{rest} more lines; --limit shows more, --csv and --json all")
+        say(f"{rest} more lines; --limit shows more, --json all")
 
 
 def _short(text: str | None, *, end: bool = False) -> str:

@@ -6,20 +6,18 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from modnorm.cli.console import echo, echo_table, emit_json, interruptible, say, stderr, tell
 from modnorm.cli.options import LabServer, Out, arg, check_spec, connect, opt, settings
 from modnorm.errors import InvalidInputError, ModnormError
-from modnorm.files import write_fault
 from modnorm.hints import one_of
 
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
     from modnorm.suites.journal import CellRecord
-    from modnorm.suites.outcomes import SuiteOutcomes
     from modnorm.suites.suite_file import Fragment
 
 SuiteFile = Annotated[Path, arg("FILE", "Suite file, YAML.")]
@@ -120,33 +118,19 @@ def status(
     _show_status(loaded, cells, place, every=True, server=server)
 
 
-def tables(
-    suite_file: SuiteFile,
-    *,
-    out: Out = None,
-    format_: Annotated[
-        Literal["text", "markdown"], opt("--format text|markdown", "Format of the tables.")
-    ] = "text",
-    plots: Annotated[
-        Path | None, opt("--plots DIR", "Figures of the finished cells go here.")
-    ] = None,
-) -> None:
-    """Print the tables of a suite beside the paper's numbers.
+def tables(suite_file: SuiteFile, *, out: Out = None) -> None:
+    """Print the tables of a suite beside the paper's numbers, in Markdown.
 
     Values are mean and sample SD over the seeds.
     """
     from modnorm.suites.building import build_tables
     from modnorm.suites.outcomes import load_outcomes
-    from modnorm.suites.rendering import to_document, to_markdown, to_text
+    from modnorm.suites.rendering import to_document, to_markdown
 
     loaded = _reload(suite_file, out)
-    outcomes = load_outcomes(loaded.cells, _directory(out, loaded))
-    built = build_tables(loaded, outcomes)
+    built = build_tables(loaded, load_outcomes(loaded.cells, _directory(out, loaded)))
     if not emit_json([to_document(each) for each in built]):
-        render = to_markdown if format_ == "markdown" else to_text
-        typer.echo("\n".join(render(each) for each in built), nl=False)
-    if plots is not None:
-        _draw(outcomes, plots)
+        typer.echo("\n".join(map(to_markdown, built)), nl=False)
 
 
 COMMANDS = {"run": run, "plan": plan, "status": status, "table": tables}
@@ -333,20 +317,3 @@ def _show_status(
         echo_table(("cell", "state", ""), rows)
     summary = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     echo(f"{loaded.suite.name}: {summary}")
-
-
-def _draw(outcomes: "SuiteOutcomes", place: Path) -> None:
-    """Write the figures of the finished cells into a directory, and their names to stderr."""
-    from modnorm.analysis.analyses import analyze
-    from modnorm.analysis.figures import write_figures
-    from modnorm.analysis.run import load_runs
-
-    runs = load_runs([each.results.path for each in outcomes.finished.values()])
-    try:
-        names = write_figures(place, analyze(runs)) if runs else ()
-    except OSError as error:
-        raise write_fault(place, error, "plots") from error
-    if not names:
-        say("no plots: no finished cell has results that figures show")
-    for name in names:
-        say(f"{place / name}.png")

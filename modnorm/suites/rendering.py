@@ -1,4 +1,4 @@
-"""Tables as built, with the paper's figures beside ours, and as text, Markdown and JSON."""
+"""Tables as built, with the paper's figures beside ours, and as Markdown and JSON."""
 
 import math
 import statistics
@@ -133,17 +133,14 @@ def _printed(spec: Table, field: str, labels: Labels) -> tuple[float, float]:
     return mean, sd
 
 
-def to_text(table: BuiltTable) -> str:
-    """Return a table for a terminal."""
-    parts = [_title(table), "", _grid(table, "plain"), *_remarks(table)]
-    text = "\n".join(parts) + "\n"
-    return "\n".join([text, *map(to_text, table.beside)])
-
-
 def to_markdown(table: BuiltTable, level: int = 3) -> str:
     """Return a table in Markdown under a heading of a level."""
-    remarks = "\n".join(f"\n{remark}" for remark in _remarks(table) if remark)
-    text = f"{'#' * level} {_title(table)}\n\n{_grid(table, 'pipe')}\n{remarks}\n"
+    title = f"{table.title} ({table.source})" if table.source else table.title
+    remarks = [f"paper: {table.paper_source}"] if table.paper_source else []
+    if table.missing:
+        remarks.append(f"{table.missing} of {len(table.figures)} figures wait for cells")
+    paragraphs = "\n".join(f"\n{remark}" for remark in (*remarks, *table.notes))
+    text = f"{'#' * level} {title}\n\n{_grid(table)}\n{paragraphs}\n"
     return "\n".join([text, *(to_markdown(each, level + 1) for each in table.beside)])
 
 
@@ -165,16 +162,12 @@ def to_document(table: BuiltTable) -> dict[str, object]:
     }
 
 
-def _title(table: BuiltTable) -> str:
-    return f"{table.title} ({table.source})" if table.source else table.title
-
-
-def _grid(table: BuiltTable, form: str) -> str:
-    """Return headings and lines in a format of tabulate."""
+def _grid(table: BuiltTable) -> str:
+    """Return headings and lines."""
     labels = [*table.headings, *([""] if table.paper_source else [])]
     text = pd.DataFrame(_lines(table), columns=[*labels, *table.columns]).to_markdown(
         index=False,
-        tablefmt=form,
+        tablefmt="pipe",
         colalign=["left"] * len(labels) + ["right"] * len(table.columns),
         disable_numparse=True,
     )
@@ -209,14 +202,6 @@ def _text(mean: float, sd: float, digits: int) -> str:
     if math.isnan(mean):
         return "-"
     return f"{mean:.{digits}f}" + ("" if math.isnan(sd) else f" ± {sd:.{digits}f}")
-
-
-def _remarks(table: BuiltTable) -> list[str]:
-    remarks = [f"paper: {table.paper_source}"] if table.paper_source else []
-    if table.missing:
-        remarks.append(f"{table.missing} of {len(table.figures)} figures wait for cells")
-    remarks += table.notes
-    return ["", *remarks] if remarks else []
 
 
 def _document(figure: Figure) -> dict[str, object]:

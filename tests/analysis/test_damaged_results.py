@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from modnorm.analysis.analyses import analyze
 from modnorm.analysis.comparison import compare_runs
-from modnorm.analysis.distillation import compared_entries
 from modnorm.analysis.export import write_run
 from modnorm.analysis.parquet_files import write_answers
 from modnorm.analysis.plots import plot_names
@@ -66,7 +65,6 @@ def refusal_of(directory):
 def read_all(directory):
     results = load_run(directory)
     compare_runs([results, results])
-    compared_entries([directory])
     analyze([results])
     print_table(results.document)
     render_report(results.document, {})

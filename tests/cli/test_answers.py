@@ -1,7 +1,3 @@
-import csv
-import io
-import sys
-
 import pytest
 
 from modnorm.tasks import Judgement
@@ -48,15 +44,6 @@ def test_answers_are_chosen_by_candidate_split_row_and_verdict(modnorm_json, sou
     assert [each["completion"] for each in base] == ["no", "so 7"]
 
 
-def test_csv_holds_what_json_holds(printed, modnorm_json, source):
-    out = printed("answers", *source, "--candidate", 1, "--csv")
-    lines = list(csv.DictReader(io.StringIO(out)))
-    documents = modnorm_json("answers", *source, "--candidate", 1)
-    assert [line["completion"] for line in lines] == [each["completion"] for each in documents]
-    assert [line["correct"] for line in lines] == ["true", "false", "true", "false"]
-    assert list(lines[0]) == list(documents[0])
-
-
 def test_a_single_answer_is_shown_whole(printed, source):
     chosen = ("--candidate", 1, "--split", "heldout", "--row", 1)
     out = printed("answers", *source, *chosen)
@@ -83,7 +70,6 @@ def test_a_single_answer_is_shown_whole(printed, source):
         (("--row", 2), "error: row: the run has no row 2"),
         (("--candidate", 9, "--row", 2), "error: candidate: the run has no candidate 9"),
         (("--split", "test"), "one of selection, heldout, development"),
-        (("--json", "--csv"), '"field": "csv"'),
     ],
 )
 def test_what_no_answer_matches_is_refused(modnorm, source, options, told):
@@ -91,12 +77,6 @@ def test_what_no_answer_matches_is_refused(modnorm, source, options, told):
     assert code == 2
     assert not out
     assert told in err
-
-
-@pytest.mark.parametrize("command", ["candidates", "answers", "votes"])
-def test_json_and_csv_are_refused_before_the_run_is_opened(refusal, tmp_path, command):
-    err = refusal(command, tmp_path / "none", "--json", "--csv")
-    assert '"field": "csv"' in err
 
 
 def test_votes_are_counted_for_every_ensemble(modnorm_json, source):
@@ -147,9 +127,7 @@ def test_what_no_vote_matches_is_refused(refusal, source):
     assert refusal("votes", *source, "--row", 9).startswith("error: row: no row 9 was voted on")
 
 
-def test_completions_do_not_command_the_terminal(
-    modnorm, printed, gsm8k_experiment, monkeypatch, tmp_path
-):
+def test_completions_do_not_command_the_terminal(printed, gsm8k_experiment, tmp_path):
     split, hostile = "selection", "\x1b[2J[red]\r\u202e so 7"
     rows = {split: [{"question": "q", "answer": "7"}] * 2}
     answers = {(-1, split): [(hostile, Judgement(1.0, "7", correct=True))] * 2}
@@ -159,10 +137,6 @@ def test_completions_do_not_command_the_terminal(
         out = printed("answers", run, *options)
         assert "\\x1b[2J[red]" in out
         assert not {"\x1b", "\r"} & set(out)
-    command = ("answers", run, "--csv")
-    assert hostile in modnorm(*command)[1]
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert not {"\x1b", "\r"} & set(modnorm(*command)[1])
 
 
 def test_wrong_votes_and_tied_votes_alone(modnorm_json, source):

@@ -72,10 +72,7 @@ def test_a_killed_suite_goes_on_and_prints_its_table(modnorm, start_command, sui
     modnorm("suite", "run", suite_file, "--out", out, "--quiet")
 
     assert before <= done(out)
-    document = json.loads(
-        modnorm("suite", "table", suite_file, "--out", out, "--plots", out / "p", "--json").stdout
-    )
-    (table,) = document
+    (table,) = json.loads(modnorm("suite", "table", suite_file, "--out", out, "--json").stdout)
     assert table["missing"] == 0
     figure = table["rows"][1]["figures"][1]
     results = [json.loads((out / f"randopt_{s}" / "results.json").read_text()) for s in (42, 43)]
@@ -85,4 +82,3 @@ def test_a_killed_suite_goes_on_and_prints_its_table(modnorm, start_command, sui
     }
     assert figure["paper"] == {"mean": 35.5, "sd": 1.25}
     assert [each["budget"]["search"] for each in results] == [3 * ROWS, 3 * ROWS]
-    assert list((out / "p").glob("*.png"))

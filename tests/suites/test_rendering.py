@@ -3,7 +3,7 @@ from dataclasses import replace
 from math import nan
 from typing import Any
 
-from modnorm.suites.rendering import BuiltTable, Figure, to_document, to_text
+from modnorm.suites.rendering import BuiltTable, Figure, to_document, to_markdown
 
 TABLE = BuiltTable(
     title="Accuracy",
@@ -28,27 +28,24 @@ BESIDE = BuiltTable(
 BOTH = replace(TABLE, beside=(BESIDE,))
 
 
-def test_text_has_the_papers_line_above_ours_and_additional_figures_below():
-    lines = [re.split(" {2,}", line.strip()) for line in to_text(BOTH).splitlines()]
-    assert lines == [
-        ["Accuracy (Table 9)"],
-        [""],
-        ["model", "method", "Countdown"],
+def test_a_table_has_the_papers_line_above_ours_and_additional_figures_below():
+    text = to_markdown(BOTH)
+    lines = [re.split(r" *\| *", line.strip("| ")) for line in text.splitlines() if line]
+    assert [line for line in lines if ":" not in line[0]] == [
+        ["### Accuracy (Table 9)"],
+        ["model", "method", "", "Countdown"],
         ["1.5B", "MN", "paper", "37.80 ± 0.87"],
         ["ours", "37.50 ± 0.71"],
         ["1.5B", "RandOpt", "paper", "35.67"],
         ["ours", "35.50 (1 of 2 seeds)"],
         ["3B", "MN", "ours", "not run"],
-        [""],
-        ["paper: Table 9, over seeds"],
         ["2 of 3 figures wait for cells"],
         ["A note."],
-        [""],
-        ["Rows by m"],
-        [""],
+        ["#### Rows by m"],
         ["m", "p, %"],
         ["MN", "0", "25.00"],
     ]
+    assert "\npaper: Table 9, over seeds\n" in text
 
 
 def test_documents_keep_every_seed_and_additional_figures():
