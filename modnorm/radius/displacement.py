@@ -1,7 +1,7 @@
 """The distance between a perturbed model's outputs and the base's: logits and hidden states."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -10,7 +10,6 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from modnorm.checkpoint.checkpoint_files import positive
 from modnorm.checkpoint.pretrained import arithmetic_dtype, load_pretrained
 from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.reference import Checkpoint
@@ -75,39 +74,29 @@ def _symmetric_kl(base: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1).double() / 2
 
 
-class DisplacementSums:
-    """Sums over the positions of several batches, in float64."""
+@torch.inference_mode()
+def displacement_of(batches: Iterable[tuple[ModelOutputs, ModelOutputs]]) -> Displacement:
+    """Return the displacement over all positions of some batches, in float64.
 
-    def __init__(self) -> None:
-        self._positions = 0
-        self._coordinates = 0
-        self._kl = 0.0
-        self._moved = np.zeros(1)
-        self._length = np.zeros(1)
-        """Sums of squares by hidden state: of its change, and of the base's."""
-
-    @torch.inference_mode()
-    def add(self, base: ModelOutputs, other: ModelOutputs) -> None:
-        """Add the positions of one batch."""
-        self._positions += len(base.logits)
-        self._coordinates += base.states[-1].numel()
-        self._kl += float(symmetric_kl(base.logits, other.logits).sum())
+    Each batch has the base's outputs and the perturbed model's.
+    """
+    positions = coordinates = 0
+    kl, moved, length = 0.0, np.zeros(1), np.zeros(1)
+    for base, other in batches:
+        positions += len(base.logits)
+        coordinates += base.states[-1].numel()
+        kl += float(symmetric_kl(base.logits, other.logits).sum())
         pairs = zip(base.states, other.states, strict=True)
-        self._moved = self._moved + [
-            float((two.double() - one.double()).square().sum()) for one, two in pairs
-        ]
-        self._length = self._length + [float(one.double().square().sum()) for one in base.states]
-
-    def displacement(self) -> Displacement:
-        """Return the figures over all added positions, at least one."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            states = np.sqrt(self._moved / self._length).tolist()
-        return Displacement(
-            kl=self._kl / self._positions,
-            hidden=states[-1],
-            hidden_rms=math.sqrt(self._moved[-1] / self._coordinates),
-            states=tuple(states),
-        )
+        moved = moved + [float((two.double() - one.double()).square().sum()) for one, two in pairs]
+        length = length + [float(one.double().square().sum()) for one in base.states]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        states = np.sqrt(moved / length).tolist()
+    return Displacement(
+        kl=kl / positions,
+        hidden=states[-1],
+        hidden_rms=math.sqrt(moved[-1] / coordinates),
+        states=tuple(states),
+    )
 
 
 _PADDING = 0
@@ -155,7 +144,6 @@ def check_prompts(
     checkpoint: Checkpoint, prompts: Sequence[Sequence[int]], max_tokens: int
 ) -> None:
     """Refuse prompts that cannot be measured completely."""
-    vocabulary = positive(checkpoint.config, "vocab_size")
     for index, prompt in enumerate(prompts):
         if not 2 <= len(prompt) <= max_tokens:
             raise InvalidInputError(
@@ -163,12 +151,6 @@ def check_prompts(
                 "since none is cut",
                 field="task.selection",
                 remedy="name rows with shorter prompts",
-            )
-        if not all(0 <= token < vocabulary for token in prompt):
-            raise InvalidInputError(
-                f"prompt {index} has a token id outside of 0 to {vocabulary - 1}",
-                field="task.selection",
-                remedy="encode the prompts with the model's own tokenizer",
             )
     check_fit(prompts, 0, checkpoint)
 
@@ -193,34 +175,6 @@ def outputs(model: PreTrainedModel, batch: Batch) -> ModelOutputs:
     return ModelOutputs(output.logits[compared], states)
 
 
-class Probe:
-    """The base's outputs on the prompts, to compare with later weights of the same model.
-
-    The outputs are stored in the host's memory, since a vocabulary times some thousand positions
-    would take a large part of the device's.
-    """
-
-    def __init__(
-        self, model: PreTrainedModel, prompts: Sequence[Sequence[int]], *, batch_size: int
-    ) -> None:
-        self._model = model
-        self._device: torch.device = model.device
-        self._batches = [batch.to(self._device) for batch in make_batches(prompts, batch_size)]
-        self._base = [self._host(outputs(model, batch)) for batch in self._batches]
-
-    def displacement(self) -> Displacement:
-        """Return the displacement of the model's current weights from the base."""
-        sums = DisplacementSums()
-        for batch, base in zip(self._batches, self._base, strict=True):
-            sums.add(base.to(self._device), outputs(self._model, batch))
-        return sums.displacement()
-
-    def _host(self, results: ModelOutputs) -> ModelOutputs:
-        if self._device.type != "cuda":
-            return results
-        return ModelOutputs(results.logits.cpu().pin_memory(), results.states.cpu().pin_memory())
-
-
 ATTENTION = "eager"
 """Attention implementation of the published measurements."""
 
@@ -241,7 +195,11 @@ def environment(checkpoint: Checkpoint, device: torch.device) -> dict[str, str]:
 
 
 class DisplacementMeter:
-    """Measures candidates of one model; it holds a pristine copy and the base's outputs."""
+    """Measures candidates of one model; it holds a pristine copy and the base's outputs.
+
+    The outputs are stored in the host's memory, since a vocabulary times some thousand positions
+    would take a large part of the device's.
+    """
 
     def __init__(
         self,
@@ -263,7 +221,9 @@ class DisplacementMeter:
                 model_digest=checkpoint.digest,
                 dtype=stored.dtype,
             )
-            self._probe = Probe(model, prompts, batch_size=batch_size)
+            self._model, self._device = model, device
+            self._batches = [batch.to(device) for batch in make_batches(prompts, batch_size)]
+            self._base = [self._host(outputs(model, batch)) for batch in self._batches]
 
     def displacement(self, descriptor: Descriptor, scale_map: ScaleMap) -> Displacement:
         """Return the displacement of a candidate from the base, then restore the base."""
@@ -275,7 +235,10 @@ class DisplacementMeter:
                 )
             try:
                 self._weights.apply(descriptor, scale_map)
-                displacement = self._probe.displacement()
+                displacement = displacement_of(
+                    (base.to(self._device), outputs(self._model, batch))
+                    for batch, base in zip(self._batches, self._base, strict=True)
+                )
             finally:
                 self._weights.restore()
         if not displacement.is_finite:
@@ -285,3 +248,8 @@ class DisplacementMeter:
                 remedy="remove the radius",
             )
         return displacement
+
+    def _host(self, results: ModelOutputs) -> ModelOutputs:
+        if self._device.type != "cuda":
+            return results
+        return ModelOutputs(results.logits.cpu().pin_memory(), results.states.cpu().pin_memory())

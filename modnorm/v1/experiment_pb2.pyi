@@ -82,13 +82,13 @@ class DataSpec(google.protobuf.message.Message):
     OFFSET_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
     source: builtins.str
-    """"bundled:NAME", "split:TASK/NAME", a file or folder under the configured roots, or a Hugging
+    """"bundled:NAME", "split:TASK/NAME", a file under the configured roots, or a Hugging
     Face dataset id.
     """
     config: builtins.str
     """Configuration of a Hugging Face dataset."""
     split: builtins.str
-    """Split of a Hugging Face dataset, or a file of a folder without its suffix."""
+    """Split of a Hugging Face dataset."""
     revision: builtins.str
     """Commit of a Hugging Face dataset."""
     offset: builtins.int

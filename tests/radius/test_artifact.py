@@ -3,7 +3,7 @@ import json
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.radius.artifact import RadiusArtifact
+from modnorm.radius.artifact import RadiusArtifact, carry_radius, keep_artifact, radius_folder
 from modnorm.spec import parse_spec
 from tests.faults import error_at
 
@@ -58,14 +58,42 @@ def test_a_radius_that_moves_nothing_is_recorded_and_never_chosen(make_matching)
     assert [one.objective is None for one in artifact.document.radii] == [True, False]
 
 
-def test_a_spec_gets_number_and_digest(make_grid, make_spec):
+def test_a_file_gives_the_number_and_where_it_is_from(make_grid, make_spec, tmp_path):
     artifact = make_grid(METRICS, 0.16)
-    settled = artifact.resolve(make_spec("radius.json"))
-    assert settled.method.radius == 0.16
-    assert settled.method.is_resolved
-    assert settled.method.radius_source.artifact == artifact.digest
-    assert settled.method.radius_source.model_digest == "a" * 64
-    assert settled.method.radius_source.protocol == "grid"
+    file = tmp_path / "radius.json"
+    file.write_text(artifact.to_json())
+    method = carry_radius(make_spec(str(file))).method
+    assert method.radius == 0.16
+    assert method.is_resolved
+    assert method.radius_source is not None
+    assert method.radius_source.artifact == artifact.digest
+    assert method.radius_source.model_digest == "a" * 64
+    assert method.radius_source.protocol == "grid"
+    assert method.radius_source.development_digest == "d" * 64
+
+
+def test_a_digest_finds_what_was_made_on_this_machine(make_grid, make_spec, tmp_path):
+    artifact = make_grid(METRICS, 0.16)
+    keep_artifact(artifact, tmp_path)
+    spec = carry_radius(make_spec(artifact.digest), tmp_path)
+    assert spec.method.radius == 0.16
+    assert carry_radius(spec) is spec
+
+
+@pytest.mark.parametrize("name", ["no/such/radius.json", "0" * 64])
+def test_an_artifact_that_is_not_there_is_refused(name, make_spec, tmp_path):
+    with error_at("method.radius") as caught:
+        carry_radius(make_spec(name), tmp_path)
+    assert caught.value.remedy
+
+
+def test_a_file_under_the_name_of_another_digest_is_refused(make_grid, make_spec, tmp_path):
+    artifact = make_grid(METRICS, 0.16)
+    keep_artifact(artifact, tmp_path)
+    folder = radius_folder(tmp_path)
+    (folder / f"{artifact.digest}.json").rename(folder / f"{'0' * 64}.json")
+    with pytest.raises(InvalidInputError, match="another artifact"):
+        carry_radius(make_spec("0" * 64), tmp_path)
 
 
 @pytest.mark.parametrize(

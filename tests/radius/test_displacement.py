@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modnorm.radius.displacement import DisplacementSums, ModelOutputs, symmetric_kl
+from modnorm.radius.displacement import ModelOutputs, displacement_of, symmetric_kl
 
 
 def logits(seed, positions=5, vocabulary=40, spread=4.0):
@@ -26,13 +26,6 @@ def plain_kl(p_logits, q_logits):
     return (forward + backward) / 2
 
 
-def tally(*batches):
-    sums = DisplacementSums()
-    for base, other in batches:
-        sums.add(base, other)
-    return sums.displacement()
-
-
 @settings(max_examples=30)
 @given(st.integers(0, 10**6), st.sampled_from([0.01, 1.0, 20.0]))
 def test_the_divergence_is_symmetric_and_that_of_the_formula(seed, spread):
@@ -47,7 +40,7 @@ def test_the_divergence_is_symmetric_and_that_of_the_formula(seed, spread):
 def test_hidden_states_times_one_and_a_half_are_half_away():
     states = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
     base, other = ModelOutputs(logits(1), states), ModelOutputs(logits(1), 1.5 * states)
-    found = tally((base, other))
+    found = displacement_of([(base, other)])
     assert found.hidden == pytest.approx(0.5, abs=1e-7)
     assert found.states == pytest.approx((0.5, 0.5, 0.5), abs=1e-7)
     assert found.hidden_rms == pytest.approx(0.5 * float(states[-1].square().mean().sqrt()))
@@ -60,12 +53,10 @@ def test_every_position_has_equal_weight_in_any_batch():
     ).reshape(1, 7, 1)
     moved = states + torch.randn(2, 7, 4, generator=torch.Generator().manual_seed(2))
     one, two = logits(1, positions=7), logits(2, positions=7)
-    whole = tally((ModelOutputs(one, states), ModelOutputs(two, moved)))
-    parts = tally(
-        *(
-            (ModelOutputs(one[cut], states[:, cut]), ModelOutputs(two[cut], moved[:, cut]))
-            for cut in (slice(0, 1), slice(1, 7))
-        )
+    whole = displacement_of([(ModelOutputs(one, states), ModelOutputs(two, moved))])
+    parts = displacement_of(
+        (ModelOutputs(one[cut], states[:, cut]), ModelOutputs(two[cut], moved[:, cut]))
+        for cut in (slice(0, 1), slice(1, 7))
     )
     assert parts.kl == pytest.approx(whole.kl)
     assert parts.hidden == pytest.approx(whole.hidden)
@@ -78,4 +69,5 @@ def test_a_displacement_that_is_not_finite_is_reported():
     broken = logits(1)
     broken[0, 0] = torch.nan
     states = torch.ones(1, 5, 2)
-    assert not tally((ModelOutputs(logits(1), states), ModelOutputs(broken, states))).is_finite
+    outputs = ModelOutputs(logits(1), states), ModelOutputs(broken, states)
+    assert not displacement_of([outputs]).is_finite
