@@ -4,8 +4,7 @@ Figures are percentages or percentage points; gains are over the unperturbed mod
 number of experts that are right on a row.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +17,6 @@ from modnorm.analysis.run import Run
 from modnorm.analysis.seeds import (
     HITS,
     REFERENCE,
-    ROUNDING,
     TERMS,
     bin_name,
     choose_reference,
@@ -37,8 +35,6 @@ from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
 THRESHOLDS = tuple(0.5 * step for step in range(12))
 """Reward gains of the tail analysis (paper, fig. 4)."""
-DENSITY_THRESHOLDS = (1.0, 2.0, 3.0, 5.0)
-"""Accuracy gains of the solution density (paper, tab. "Solution densities")."""
 _CURVE_POINTS = 241
 _OF_SEEDS = [*GROUP, "N", "K"]
 _POOL = [*GROUP, "N"]
@@ -73,8 +69,7 @@ def analyze(runs: Sequence[Run], reference: str | None = None) -> Analysis:
         tables |= _tails(candidates, chosen, populations)
     if len(votes) and len(whole := votes.dropna(subset="right_experts")):
         tables |= _supports(whole, chosen)
-    tables["vote-agreement"] = frame(frames.agreement)
-    tables |= {"costs": frame(frames.costs), "times": frame(frames.times)}
+    tables["times"] = frame(frames.times)
     return Analysis(chosen, {name: table for name, table in tables.items() if len(table)})
 
 
@@ -156,56 +151,29 @@ def _tails(
     for _, of_task in candidates.groupby("task", sort=False):
         gains = of_task["reward_gain"]
         grid = np.linspace(np.floor(gains.min()), np.ceil(gains.max()), _CURVE_POINTS)
-        curves.append(_survival_by_seed(of_task, "reward_gain", grid.tolist()))
+        curves.append(_survival_by_seed(of_task, grid.tolist()))
     curve = over_seeds(pd.concat(curves), [*_POOL, "threshold"], "percent", lambda _: None)
     largest = candidates.groupby(GROUP)["N"].transform("max")
     pools = candidates[candidates["N"] == largest]
-    shares = _survival_by_seed(pools, "reward_gain", THRESHOLDS)
+    shares = _survival_by_seed(pools, THRESHOLDS)
     needed = [required_population(percent / 100) for percent in shares["percent"]]
     required = shares.assign(required=pd.array(needed, dtype="Int64"))
     return {
         "reward-survival": curve.drop(columns=["lower", "upper"]),
-        "solution-density": _solution_density(candidates),
         "required-populations": required,
         "population-ratios": _population_ratios(required, reference),
         "selection-cutoffs": _selection_cutoffs(pools, populations),
     }
 
 
-def _survival_by_seed(
-    candidates: pd.DataFrame, gain: str, thresholds: Sequence[float]
-) -> pd.DataFrame:
+def _survival_by_seed(candidates: pd.DataFrame, thresholds: Sequence[float]) -> pd.DataFrame:
     """Return the share of candidates that gain at least each threshold, by seed."""
     rows = [
         (*pool, *point)
-        for pool, gains in candidates.dropna(subset=[gain]).groupby([*RUN, "N"], sort=False)[gain]
+        for pool, gains in candidates.groupby([*RUN, "N"], sort=False)["reward_gain"]
         for point in zip(thresholds, 100 * survival(gains, thresholds), strict=True)
     ]
     return pd.DataFrame(rows, columns=[*RUN, "N", "threshold", "percent"])
-
-
-def _solution_density(candidates: pd.DataFrame) -> pd.DataFrame:
-    """Return the solution density over seeds; empty without accuracies.
-
-    It is bounded for one seed by the Wilson interval over its candidates, for several by the
-    bootstrap over seeds and candidates.
-    """
-    found = _survival_by_seed(candidates, "accuracy_gain", DENSITY_THRESHOLDS)
-    if not len(found):
-        return found
-    groups = candidates.groupby([*RUN, "N"], sort=False)["accuracy_gain"]
-    pools = {pool: gains.to_numpy(dtype=float) for pool, gains in groups}
-
-    def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
-        places = list(lines[[*RUN, "N"]].itertuples(index=False, name=None))
-        values = lines["percent"].tolist()
-        if len(places) == 1:
-            interval = accuracy_interval(values[0] / 100, len(pools[places[0]]))
-            return interval and interval.percent
-        least = lines["threshold"].iloc[0] - ROUNDING
-        return mean_bounds(values, [100.0 * (pools[place] >= least) for place in places])
-
-    return over_seeds(found, [*_POOL, "threshold"], "percent", bounds)
 
 
 def _population_ratios(required: pd.DataFrame, reference: str | None) -> pd.DataFrame:
@@ -235,7 +203,7 @@ def _selection_cutoffs(pools: pd.DataFrame, populations: Sequence[int]) -> pd.Da
 
 
 def _supports(votes: pd.DataFrame, reference: str | None) -> dict[str, pd.DataFrame]:
-    """Return p(m), q(m) and the exact decomposition of accuracy differences.
+    """Return p(m) and the exact decomposition of accuracy differences.
 
     (Paper, app. "Support Redistribution and Conditional Voting".)
     """
@@ -246,58 +214,23 @@ def _supports(votes: pd.DataFrame, reference: str | None) -> dict[str, pd.DataFr
             experts, correct, experts.index.get_level_values("K"), strict=True
         )
     ]
-    with np.errstate(invalid="ignore"):
-        figures = {
-            "experts": experts,
-            "correct": correct,
-            "accuracy": [100 * (right.sum() / rows.sum()) for rows, right in counted],
-            "p": [rows / rows.sum() for rows, _ in counted],
-            "right": [right / rows.sum() for rows, right in counted],
-            "q": [right / rows for rows, right in counted],
-        }
+    figures = {
+        "experts": experts,
+        "correct": correct,
+        "accuracy": [100 * (right.sum() / rows.sum()) for rows, right in counted],
+        "p": [rows / rows.sum() for rows, _ in counted],
+        "right": [right / rows.sum() for rows, right in counted],
+    }
     ensembles = pd.DataFrame(figures, index=experts.index).reset_index()
-    bins = _by_place(
-        ensembles,
-        ["bin", "percent"],
-        (
-            [
-                (bin_name(each), 100 * (rows[each].sum() / rows.sum()))
-                for each in support_bins(size)
-            ]
-            for size, (rows, _) in zip(ensembles["K"], counted, strict=True)
-        ),
-    )
+    bins = [
+        (*place, bin_name(each), 100 * (rows[each].sum() / rows.sum()))
+        for place, (rows, _) in zip(experts.index, counted, strict=True)
+        for each in support_bins(place[-1])
+    ]
     return {
-        "support-distribution": _distribution(ensembles),
-        "support-bins": bins,
-        "support-bin-means": over_seeds(bins, [*_OF_SEEDS, "bin"], "percent"),
+        "support-bins": pd.DataFrame(bins, columns=[*PLACE, "bin", "percent"]),
         **_decompositions(ensembles, reference),
     }
-
-
-def _by_place(
-    ensembles: pd.DataFrame, columns: Sequence[str], lines: Iterable[Iterable[tuple[object, ...]]]
-) -> pd.DataFrame:
-    """Return the lines of each ensemble after the columns of `PLACE`."""
-    places = ensembles[PLACE].itertuples(index=False, name=None)
-    rows = [(*place, *line) for place, of in zip(places, lines, strict=True) for line in of]
-    return pd.DataFrame(rows, columns=[*PLACE, *columns])
-
-
-def _distribution(ensembles: pd.DataFrame) -> pd.DataFrame:
-    """Return p(m) and q(m) over seeds."""
-    lines = (
-        zip(range(len(p)), 100 * p, 100 * q, strict=True)
-        for p, q in zip(ensembles["p"], ensembles["q"], strict=True)
-    )
-    keys = [*_OF_SEEDS, "m"]
-    groups = _by_place(ensembles, ["m", "p", "q"], lines).groupby(keys, sort=False)
-    figures = {
-        f"{name}_{label}": (name, how)
-        for name in ("p", "q")
-        for label, how in (("seeds", "count"), ("mean", "mean"), ("sd", "std"))
-    }
-    return groups.agg(**figures).reset_index()
 
 
 def _decompositions(ensembles: pd.DataFrame, reference: str | None) -> dict[str, pd.DataFrame]:
@@ -308,12 +241,10 @@ def _decompositions(ensembles: pd.DataFrame, reference: str | None) -> dict[str,
         return {}
     sides = ["p", "right", "reference_p", "reference_right"]
     terms = [split_terms(*each) for each in pairs[sides].itertuples(index=False)]
-    total = pairs["accuracy"] - pairs["reference_accuracy"]
     pairs = pairs.assign(
         support=[100 * float(support) for support, _ in terms],
         voting=[100 * float(voting) for _, voting in terms],
-        total=total,
-        residual=total - [100 * (float(support) + float(voting)) for support, voting in terms],
+        total=pairs["accuracy"] - pairs["reference_accuracy"],
     )
     known = {place: term_intervals(lines) for place, lines in pairs.groupby(_COMPARED, sort=False)}
     parts = [
@@ -325,11 +256,9 @@ def _decompositions(ensembles: pd.DataFrame, reference: str | None) -> dict[str,
         ).assign(term=term)
         for term in TERMS
     ]
-    summary = pd.concat(parts, ignore_index=True)
-    whole = summary.groupby(_COMPARED)["mean"].transform("last").replace(0, math.nan)
-    columns = [*_COMPARED, "term", "seeds", "mean", "sd", "lower", "upper", "share_of_total"]
+    columns = [*_COMPARED, "term", "seeds", "mean", "sd", "lower", "upper"]
     arrays = [f"{prefix}{name}" for prefix in ("", REFERENCE) for name in names[1:]]
     return {
         "decomposition-by-seed": pairs.drop(columns=arrays),
-        "decomposition": summary.assign(share_of_total=summary["mean"] / whole)[columns],
+        "decomposition": pd.concat(parts, ignore_index=True)[columns],
     }

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 import pandas as pd
 
 from modnorm.analysis.run import Run
-from modnorm.analysis.run_files import ANSWERS
 from modnorm.errors import InvalidInputError
 
 GROUP = ["model", "task", "method"]
@@ -108,54 +107,6 @@ def votes(run: Run) -> pd.DataFrame:
     skipped = counts.groupby(["N", "K"])["skipped"].transform("sum")
     known = counts["right_experts"].where(skipped == 0)
     return counts.assign(right_experts=known).drop(columns="skipped")
-
-
-def agreement(run: Run) -> pd.DataFrame:
-    """Return a row for each (N, K), with the figures of `modnorm.analysis.document`."""
-    return pd.DataFrame(
-        {"N": each["population"], "K": each["ensemble_size"], **figures}
-        for each in run.document["ensembles"]
-        if (figures := each["agreement"]) is not None
-    ).drop(columns="correct_support", errors="ignore")
-
-
-def costs(run: Run) -> pd.DataFrame:
-    """Return a row for each (N, K): evaluations, tokens and device seconds that it takes alone.
-
-    Each is split in `search` and `final`; final tokens need `answers.parquet`.
-    """
-    scores = run.candidates_frame
-    timed = run.timings().get("candidates")
-    seconds = pd.DataFrame(
-        timed if isinstance(timed, list) else [], columns=["index", "seconds", "heldout_seconds"]
-    )
-    heldout = None
-    if (run.path / ANSWERS).exists():
-        answers = run.answers_frame(["candidate", "split", "tokens"])
-        heldout = answers[answers["split"] == "heldout"].groupby("candidate")["tokens"].sum()
-    rows = []
-    for each in run.document["ensembles"]:
-        population, experts, budget = each["population"], each["experts"], each["budget"]
-        tokens = int(scores["selection_tokens"].iloc[:population].sum())
-        final = None if heldout is None else int(heldout.reindex(experts, fill_value=0).sum())
-        searching = float(seconds["seconds"].iloc[:population].sum())
-        voting = float(seconds.loc[seconds["index"].isin(experts), "heldout_seconds"].sum())
-        rows.append(
-            {
-                "N": population,
-                "K": each["ensemble_size"],
-                "search_evaluations": budget["search"],
-                "final_evaluations": budget["final"],
-                "evaluations": budget["total"],
-                "search_tokens": tokens,
-                "final_tokens": final,
-                "tokens": None if final is None else tokens + final,
-                "search_seconds": searching,
-                "final_seconds": voting,
-                "device_seconds": searching + voting,
-            }
-        )
-    return pd.DataFrame(rows)
 
 
 def times(run: Run) -> pd.DataFrame:

@@ -144,8 +144,8 @@ def analyze(
 ) -> None:
     """Write tables and figures of finished runs.
 
-    They show scaling, tails, support, agreement and costs. Runs of one model, task and method that
-    differ in their seed are averaged. Tables are CSV, Parquet, Markdown and LaTeX, figures PNG and
+    They show scaling, tails, support and times. Runs of one model, task and method that differ in
+    their seed are averaged. Tables are CSV, Parquet, Markdown and LaTeX, figures PNG and
     SVG.
     """
     from modnorm.analysis import analyses

@@ -31,7 +31,7 @@ def test_a_table_is_written_in_every_format(tmp_path):
 
 def test_an_analysis_is_tables_and_figures(analysis, tmp_path):
     figures = write_analysis(tmp_path, analysis)
-    assert len(analysis.tables) == 15  # no method exceeds the other: no reductions
+    assert len(analysis.tables) == 10  # no method exceeds the other: no reductions
     assert figures == (
         "figure1-accuracy-differences",
         "figure2-population-scaling",

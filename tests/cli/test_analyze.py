@@ -28,7 +28,7 @@ def without_figures(monkeypatch):
 def test_runs_are_analyzed_into_tables_and_figures(modnorm, runs, tmp_path):
     code, out, err = modnorm("analyze", *runs, "--out", tmp_path / "out")
     assert code == 0, err
-    assert "15 tables and 5 figures written to" in err
+    assert "10 tables and 5 figures written to" in err
     heading, first = out.splitlines()[:2]
     assert heading.split()[3:] == ["N", "K", "seeds", "mean", "sd", "lower", "upper"]
     assert first.split()[:6] == ["tiny-thicket", "countdown", "modular_norm", "12", "1", "2"]
