@@ -61,9 +61,6 @@ VARIANTS: Mapping[str, Variant] = {
     "drafts": Variant(spec={"engine": {"drafts": "none"}}),
     "output_gathering": Variant(without=("output_gathering",)),
     "pending_calls": Variant(without=("pending_calls",)),
-    "weight_kernels": Variant(
-        arguments={"worker_extension_cls": "benchmarks.plain_weights.PlainWeightsWorker"}
-    ),
     "more_sequences": Variant(spec={"engine": {"max_num_seqs": 256}}),
     "early_stop": Variant(patches={"modnorm.services.evaluator.job_scoring.early_stop": _nothing}),
     "short_circuit": Variant(

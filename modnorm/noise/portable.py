@@ -15,10 +15,14 @@ Definition. All integers are unsigned. For a candidate with seed `s` and a physi
 """
 
 import hashlib
+import logging
 import struct
+from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from math import prod
 from statistics import NormalDist
+from subprocess import CalledProcessError
 
 import numpy as np
 import torch
@@ -32,6 +36,8 @@ Words = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 Key = tuple[int, int]
 """Two key words in [0, 2**32)."""
+
+_LOG = logging.getLogger(__name__)
 
 WORD_MASK = 0xFFFF_FFFF
 _ROUNDS = 10
@@ -132,15 +138,76 @@ class PortableNoise:
         """Return the noise of a block; see `NoiseScheme.sample`."""
         block = block or Block.whole(shape)
         out = torch.empty(block.shape_in(shape), dtype=torch.float32, device=device)
-        stream = _Stream(stream_key(self.name, seed, tensor), device)
         row = prod(shape[1:])
         left, right = block.column_range(shape)
-        start = block.rows[0] * row + left
-        if right - left == row:
-            stream.fill_run(start, out.view(-1))
-        else:
-            stream.fill_rows(start, row, out)
+        rows = out.view(1, -1) if right - left == row else out
+        if rows.numel():
+            fill = _kernel(device) or fill_plainly
+            fill(rows, block.rows[0] * row + left, row, stream_key(self.name, seed, tensor))
         return out
+
+
+Fill = Callable[[torch.Tensor, int, int, Key], None]
+"""Draws fp32 [rows, width] of a tensor, from an element number on, at a distance of the rows."""
+
+
+@cache
+def _kernel(device: torch.device) -> Fill | None:
+    """Return the kernel of a GPU, or None where the plain version must draw."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return None
+    try:
+        fill = _checked_kernel(device)
+    except (ImportError, OSError, RuntimeError, CalledProcessError) as error:
+        _LOG.warning("noise is drawn without a kernel: %s", error)
+        return None
+    return fill
+
+
+def _checked_kernel(device: torch.device) -> Fill:
+    """Return the kernel; RuntimeError if it does not compile or draws other noise."""
+    from triton.errors import TritonError  # noqa: PLC0415 - only with Triton
+
+    from modnorm.noise import kernel  # noqa: PLC0415 - only with Triton
+
+    table = torch.tensor(magnitudes(), dtype=torch.int32).to(torch.int16).to(device)
+
+    def fill(out: torch.Tensor, start: int, stride: int, key: Key) -> None:
+        with torch.cuda.device(device):
+            kernel.fill(table, out, start, stride, key)
+
+    try:
+        fails = differs(fill, device)
+    except TritonError as error:
+        raise RuntimeError(str(error)) from error
+    if fails:
+        raise RuntimeError("it draws other noise")
+    return fill
+
+
+_CHECKED = ((8, 1, 0, 40_000), (3, 1, 0, 5_001), (16, 3, 64, 24), (5, 3, 37, 21))
+"""Starts, rows, distances and widths: aligned and not, in one row and several."""
+
+
+def differs(fill: Fill, device: torch.device) -> bool:
+    """Return whether a kernel draws other noise than the plain version."""
+    key = stream_key(PORTABLE, 11, "self-check")
+    for start, rows, stride, width in _CHECKED:
+        ours, plain = torch.empty((2, rows, width), dtype=torch.float32, device=device)
+        fill(ours, start, stride, key)
+        fill_plainly(plain, start, stride, key)
+        if not torch.equal(ours.view(torch.int32), plain.view(torch.int32)):
+            return True
+    return False
+
+
+def fill_plainly(out: torch.Tensor, start: int, stride: int, key: Key) -> None:
+    """Draw by torch's own operations; this defines the noise."""
+    stream = _Stream(key, out.device)
+    if len(out) == 1:
+        stream.fill_run(start, out.view(-1))
+    else:
+        stream.fill_rows(start, stride, out)
 
 
 class _Stream:
@@ -168,8 +235,6 @@ class _Stream:
     def fill_rows(self, start: int, stride: int, out: torch.Tensor) -> None:
         """Fill each row of a matrix with consecutive elements from `start + row * stride`."""
         width = out.shape[1]
-        if not out.numel():
-            return
         counters_a_row = (width + 2 * (_LANES - 1)) // _LANES
         for target in torch.split(out, max(1, self._chunk // counters_a_row)):
             starts = self._range(0, len(target)).mul_(stride).add_(start).unsqueeze(1)

@@ -16,7 +16,6 @@ from modnorm.noise import Block, NoiseScheme, get_scheme
 from modnorm.noise.portable import PortableNoise
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.held_tensor import HeldTensor, WeightView, coefficients_of, step_update
-from modnorm.perturbation.kernels import fused_weights
 from modnorm.perturbation.lineage import NO_LINEAGE, Lineage, Rounding, Step
 from modnorm.perturbation.low_rank import LowRankNoise
 
@@ -115,18 +114,17 @@ class CandidateWeights:
 
     `views` may be a shard (a tensor-parallel rank); noise and norm are those of the whole tensor.
     They may be wider than `dtype`, to which candidates are rounded, for an engine that computes in
-    float32. `kernels=False` forces the plain version. `origin` reads tensors of the checkpoint.
+    float32. `origin` reads tensors of the checkpoint.
     """
 
     @torch.inference_mode()
-    def __init__(  # noqa: PLR0913 - all but the first two by keyword
+    def __init__(
         self,
         layout: Layout,
         views: Mapping[str, Sequence[WeightView]],
         *,
         model_digest: str,
         dtype: torch.dtype | None = None,
-        kernels: bool = True,
         origin: Origin | None = None,
     ) -> None:
         if surplus := sorted(set(views) - {tensor.name for tensor in layout}):
@@ -143,7 +141,6 @@ class CandidateWeights:
         addresses = [place for held in self._held.values() for place in held.addresses]
         if len(set(addresses)) != len(addresses):
             raise IncompatibleError("two tensors share memory; name a tied tensor once")
-        self._fused = fused_weights(self._held) if kernels else None
 
     @property
     def state(self) -> str | None:
@@ -226,18 +223,14 @@ class CandidateWeights:
     @torch.inference_mode()
     def restore(self) -> None:
         """Restore the base by copying every tensor back."""
-        if self._fused:
-            self._fused.restore()
-        else:
-            for held in self._held.values():
-                held.restore()
+        for held in self._held.values():
+            held.restore()
         self._busy = False
 
     def is_pristine(self) -> bool:
         """Return whether the engine's weights equal the base bit for bit."""
-        if self._fused:
-            return self._fused.is_pristine()
-        return all(held.is_pristine() for held in self._held.values())
+        unchanged = [held.is_pristine() for held in self._held.values()]
+        return bool(torch.stack(unchanged).all().item())
 
     def sha256(self) -> str:
         """Return SHA-256 over the current weights, in canonical order and layout."""
@@ -246,14 +239,8 @@ class CandidateWeights:
     def _write(
         self, scheme: NoiseScheme, descriptor: Descriptor, scale_map: ScaleMap
     ) -> tuple[float, ...]:
-        plain = descriptor.noise != PortableNoise.name or self._rounding is Rounding.PUBLISHED
-        if self._fused and not plain:
-            coefficients = self._fused.write(
-                descriptor.seed, descriptor.radius, scale_map, descriptor.coefficients
-            )
-        else:
-            writer = CandidateWriter(scheme, descriptor, self._rounding, scale_map.rank)
-            coefficients = writer.write(self._held, scale_map.active)
+        writer = CandidateWriter(scheme, descriptor, self._rounding, scale_map.rank)
+        coefficients = writer.write(self._held, scale_map.active)
         _check_finite(coefficients, scale_map.active)
         return coefficients
 

@@ -91,7 +91,7 @@ class HeldTensor:
         self._dtype = dtype or self._storages[0].dtype
         self._check_dtype()
         self._pristine = [storage.to(self._dtype, copy=True) for storage in self._storages]
-        if not self.is_pristine():
+        if not self.is_pristine().item():
             raise self._misfit(f"the engine holds numbers that {self._dtype} cannot represent")
 
     @property
@@ -99,18 +99,8 @@ class HeldTensor:
         return self._dtype
 
     @property
-    def is_widened(self) -> bool:
-        """Whether the engine stores the weights in a wider dtype than `dtype`."""
-        return self._storages[0].dtype != self._dtype
-
-    @property
     def device(self) -> torch.device:
         return self._storages[0].device
-
-    @property
-    def copies(self) -> list[tuple[Block, torch.Tensor, torch.Tensor]]:
-        """Each view: its block, the engine's memory, and the pristine copy."""
-        return list(zip(self._blocks, self._storages, self._pristine, strict=True))
 
     @property
     def addresses(self) -> list[int]:
@@ -149,9 +139,15 @@ class HeldTensor:
         for storage, base in zip(self._storages, self._pristine, strict=True):
             storage.copy_(base)
 
-    def is_pristine(self) -> bool:
-        """Return whether the weights in the engine equal the pristine ones bit for bit."""
-        return all(_same_bits(storage, base) for _, storage, base in self._chunks())
+    def is_pristine(self) -> torch.Tensor:
+        """Return whether the weights in the engine equal the pristine ones bit for bit.
+
+        The answer is 0-d and lies on the device; nothing waits for it.
+        """
+        answer = torch.ones((), dtype=torch.bool, device=self.device)
+        for _, storage, base in self._chunks():
+            answer &= _same_bits(storage, base)
+        return answer
 
     def assemble(self) -> torch.Tensor:
         """Return the current weights in canonical shape and weight dtype."""
@@ -161,12 +157,12 @@ class HeldTensor:
                 f"the engine holds only a shard of {self.tensor.name}",
                 remedy="gather the shards first",
             )
-        if len(self._storages) == 1 and not self.is_widened:
+        if len(self._storages) == 1 and self._storages[0].dtype == self.dtype:
             return self._storages[0]
         whole = torch.empty(shape, dtype=self.dtype, device=self.device)
         for block, storage, _ in self._chunks():
             weights = block.of(whole).copy_(storage)
-            if not _same_bits(storage, weights):
+            if not _same_bits(storage, weights).item():
                 raise EngineError(
                     f"{self.tensor.name} holds numbers that {self.dtype} cannot represent: "
                     "something else wrote to the weights",
@@ -223,10 +219,10 @@ class HeldTensor:
         return IncompatibleError(f"{self.tensor.name}: {message}")
 
 
-def _same_bits(storage: torch.Tensor, weights: torch.Tensor) -> bool:
-    """Return whether a storage holds exactly these weights; widening them is exact."""
+def _same_bits(storage: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return whether a storage holds exactly these weights, 0-d; widening them is exact."""
     bits = _BITS[storage.dtype]
-    return torch.equal(storage.view(bits), weights.to(storage.dtype).view(bits))
+    return (storage.view(bits) == weights.to(storage.dtype).view(bits)).all()
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

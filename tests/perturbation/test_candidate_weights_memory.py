@@ -88,7 +88,8 @@ def test_pristine_copy_is_the_only_one(model_of):
         weights = model.hold(views)
     assert weights.is_pristine()
 
-    assert seen.peak == sum(storage.nbytes for storage in kept)
+    copied = sum(storage.nbytes for storage in kept)
+    assert copied <= seen.peak <= copied + CHUNKS
 
 
 @pytest.mark.parametrize("elements", [1, 100, 5000])
