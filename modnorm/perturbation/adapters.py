@@ -11,7 +11,7 @@ candidate's weights are rounded to their dtype after the addition; an adapter's 
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import torch
 from modnorm.checkpoint.checkpoint_files import ADAPTER
 from modnorm.checkpoint.families import Part, family_of, physical_layout
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.checkpoint.writing import (
     atomic_directory,
     require_new,
@@ -49,48 +49,43 @@ def export_candidate(
     card: str | None = None,
 ) -> str:
     """Write a candidate's weights, its base's other files, its descriptor; return its SHA-256."""
-    require_new(directory)
-    stored = CheckpointWeights(checkpoint)
-    tensors, weights = _load_tensors(stored, checkpoint.digest)
-    weights.apply(descriptor, scale_map)
-    text = json.dumps(asdict(descriptor), indent=2, sort_keys=True) + "\n"
-    notes = {CANDIDATE: text, **_card(card)}
-    write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, notes)
-    return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
-
-
-def candidate_digests(
-    checkpoint: Checkpoint, descriptors: Sequence[Descriptor], scale_map: ScaleMap
-) -> tuple[str, ...]:
-    """Return the digest of each candidate's weights, as `export_candidate` returns it."""
-    stored = CheckpointWeights(checkpoint)
-    tensors, weights = _load_tensors(stored, checkpoint.digest)
-    digests = []
-    for descriptor in descriptors:
-        weights.apply(descriptor, scale_map)
-        digests.append(weights_sha256(stored.layout, lambda tensor: tensors[tensor.name]))
-        weights.restore()
-    return tuple(digests)
+    notes = {CANDIDATE: _to_json(asdict(descriptor)), **_card(card)}
+    return _export(checkpoint, directory, notes, lambda held: held.apply(descriptor, scale_map))
 
 
 def export_state(
     checkpoint: Checkpoint, lineage: Lineage, directory: Path, *, card: str | None = None
 ) -> str:
     """Write a state's weights, its base's other files and its lineage; return its SHA-256."""
-    if lineage.model_digest != checkpoint.digest:
-        raise IncompatibleError(
-            f"the lineage is of model {lineage.model_digest}, "
-            f"{checkpoint.name} is {checkpoint.digest}",
-            field="model",
-            remedy="name the model and revision of the run",
-        )
+    notes = {LINEAGE: lineage.to_json(), **_card(card)}
+    return _export(checkpoint, directory, notes, lambda held: held.rebase(lineage))
+
+
+def _export(
+    checkpoint: Checkpoint,
+    directory: Path,
+    notes: Mapping[str, str],
+    change: Callable[[CandidateWeights], object],
+) -> str:
     require_new(directory)
     stored = CheckpointWeights(checkpoint)
     tensors, weights = _load_tensors(stored, checkpoint.digest)
-    weights.rebase(lineage)
-    notes = {LINEAGE: lineage.to_json(), **_card(card)}
+    change(weights)
     write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, notes)
-    return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
+    return weights.sha256()
+
+
+def candidate_digests(
+    checkpoint: Checkpoint, descriptors: Sequence[Descriptor], scale_map: ScaleMap
+) -> tuple[str, ...]:
+    """Return the digest of each candidate's weights, as `export_candidate` returns it."""
+    _, weights = _load_tensors(CheckpointWeights(checkpoint), checkpoint.digest)
+    digests = []
+    for descriptor in descriptors:
+        weights.apply(descriptor, scale_map)
+        digests.append(weights.sha256())
+        weights.restore()
+    return tuple(digests)
 
 
 def _card(text: str | None) -> dict[str, str]:
@@ -131,7 +126,7 @@ def write_adapter(
     texts = {
         ADAPTER: _to_json(_configuration(checkpoint, scale_map)),
         CANDIDATE: _to_json(asdict(descriptor)),
-        **({} if card is None else {CARD: card}),
+        **_card(card),
     }
     with atomic_directory(directory) as draft:
         for name, text in texts.items():

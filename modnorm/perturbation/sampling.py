@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import count, islice
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -54,26 +54,16 @@ def population_seeds(seed: int, size: int, pool: Pool) -> tuple[int, ...]:
     )
 
 
-class ScaleMapReference(Protocol):
-    """The part of a scale map that a descriptor records: a `ScaleMap` or a reference to one."""
-
-    @property
-    def method(self) -> str:
-        """Method of the scale map."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of its canonical JSON."""
-
-
 def sample_descriptors(  # noqa: PLR0913 - all of these identify a population
-    scale_map: ScaleMapReference, *, radius: float, noise: str, seed: int, size: int, pool: Pool
+    method: str, scale_map: str, *, radius: float, noise: str, seed: int, size: int, pool: Pool
 ) -> Iterator[Descriptor]:
-    """Return the descriptors of a population in candidate order, coefficients unresolved."""
+    """Return the descriptors of a population in candidate order, coefficients unresolved.
+
+    `scale_map` is the digest of the method's scale map.
+    """
     scheme = get_scheme(noise).name
     seeds = population_seeds(seed, size, pool)
-    method, digest = scale_map.method, scale_map.digest
     return (
-        Descriptor(noise=scheme, seed=member, method=method, radius=radius, scale_map=digest)
+        Descriptor(noise=scheme, seed=member, method=method, radius=radius, scale_map=scale_map)
         for member in seeds
     )

@@ -1,8 +1,6 @@
 """Tasks (benchmarks): rows, prompts, selection rewards, votes and metrics."""
 
 from modnorm.tasks.protocol import (
-    BoundedTask,
-    GoldTask,
     Judgement,
     Message,
     RewardBounds,
@@ -23,8 +21,6 @@ from modnorm.tasks.registry import (
 )
 
 __all__ = [
-    "BoundedTask",
-    "GoldTask",
     "Judgement",
     "Message",
     "RewardBounds",

@@ -36,21 +36,6 @@ class RewardBounds:
     largest: float
 
 
-class BoundedTask(Protocol):
-    """A task that states bounds of its rewards; other tasks are never stopped early."""
-
-    @property
-    def reward_bounds(self) -> RewardBounds:
-        """Bounds of `Judgement.reward` for every row and completion."""
-
-
-class GoldTask(Protocol):
-    """A task that states the right answer of a row, for people to read."""
-
-    def gold(self, row: Row) -> str:
-        """Return the right answer; of a task with tests, the tests."""
-
-
 class QuestionTask(Protocol):
     """A task that accepts rows without the right answer, to predict it."""
 
@@ -114,7 +99,7 @@ class Task(Protocol):
 
 
 def stated_gold(task: object, row: Row) -> str | None:
-    """Return the right answer of a row; None if the task does not state it."""
+    """Return what the method `gold` of a task says about a row, for people; None without it."""
     gold = getattr(task, "gold", None)
     return str(gold(row)) if callable(gold) else None
 
@@ -131,6 +116,6 @@ def prompt_text(messages: Sequence[Message]) -> str:
 
 
 def stated_bounds(task: object) -> RewardBounds | None:
-    """Return the reward bounds that a task states; None without them."""
+    """Return the attribute `reward_bounds` of a task; without it no candidate is stopped early."""
     bounds = getattr(task, "reward_bounds", None)
     return bounds if isinstance(bounds, RewardBounds) else None

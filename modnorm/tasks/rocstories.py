@@ -114,7 +114,12 @@ class RocStories(AnswerTask):
         return right_order(row)
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        return stated_order(completion)
+        """Return the last five different letters that stand together; None without them."""
+        for pattern in (_SEPARATED, _TOGETHER, _LOWER):
+            orders = list(_orders(pattern, completion))
+            if orders:
+                return orders[-1]
+        return None
 
 
 class PublishedRocStories(RocStories):
@@ -123,7 +128,12 @@ class PublishedRocStories(RocStories):
     scorer = "rocstories-reference-v1"
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        return published_order(completion)
+        """Return the order that the published code reads; None if it is no permutation."""
+        text = completion.strip().upper()
+        matches = (pattern.search(text) for pattern in _PUBLISHED)
+        match = next(filter(None, matches), None)
+        letters = "".join(match.groups() if match else re.findall("[A-E]", text)[:5])
+        return letters if _is_permutation(letters) else None
 
 
 def right_order(row: Row) -> str:
@@ -139,15 +149,6 @@ def order_score(order: str, right: str) -> float:
     return POSITION_WEIGHT * (positions / 5) + ADJACENCY_WEIGHT * (neighbours / 4)
 
 
-def stated_order(completion: str) -> str | None:
-    """Return the last five different letters that stand together; None without them."""
-    for pattern in (_SEPARATED, _TOGETHER, _LOWER):
-        orders = list(_orders(pattern, completion))
-        if orders:
-            return orders[-1]
-    return None
-
-
 def _orders(pattern: re.Pattern[str], text: str) -> Iterator[str]:
     """Yield the valid orders that a pattern matches, also those inside invalid matches."""
     match = pattern.search(text)
@@ -157,18 +158,6 @@ def _orders(pattern: re.Pattern[str], text: str) -> Iterator[str]:
         if valid:
             yield letters
         match = pattern.search(text, match.end() if valid else match.start() + 1)
-
-
-def published_order(completion: str) -> str | None:
-    """Return the order that the published code reads; None if it is no permutation."""
-    text = completion.strip().upper()
-    for pattern in _PUBLISHED:
-        match = pattern.search(text)
-        if match is not None:
-            letters = "".join(match.groups())
-            return letters if _is_permutation(letters) else None
-    letters = "".join(re.findall("[A-E]", text)[:5])
-    return letters if _is_permutation(letters) else None
 
 
 def _is_permutation(letters: str) -> bool:

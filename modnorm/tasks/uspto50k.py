@@ -85,7 +85,11 @@ class Uspto50k(AnswerTask):
         return Message("system", SYSTEM), Message("user", user)
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        return predicted_class(completion)
+        """Return the class that a completion names; None without a class from 1 to 10."""
+        whole = _ALONE.fullmatch(completion)
+        numbers = _TAGGED.findall(completion) or _NAMED.findall(completion) or [whole and whole[1]]
+        number = int((numbers[-1] or "0").replace("\u2212", "-"))
+        return str(number) if 1 <= number <= CLASSES else None
 
     def gold(self, row: Row) -> str:
         return str(row["class"])
@@ -104,7 +108,9 @@ class PublishedUspto50k(Uspto50k):
     scorer = "uspto50k-reference-v1"
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
-        return published_class(completion)
+        """Return the last tagged number, else the last lone number from 1 to 10."""
+        numbers = _PUBLISHED_TAGGED.findall(completion) or _PUBLISHED_NUMBER.findall(completion)
+        return numbers[-1] if numbers else None
 
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for the right class as a number, else 0.
@@ -114,17 +120,3 @@ class PublishedUspto50k(Uspto50k):
         vote = self.vote(row, completion)
         right = vote is not None and len(vote) <= _MAX_DIGITS and int(vote) == row["class"]
         return Judgement(reward=float(right), vote=vote, correct=vote == str(row["class"]))
-
-
-def predicted_class(completion: str) -> str | None:
-    """Return the class that a completion names; None without a class from 1 to 10."""
-    whole = _ALONE.fullmatch(completion)
-    numbers = _TAGGED.findall(completion) or _NAMED.findall(completion) or [whole and whole[1]]
-    number = int((numbers[-1] or "0").replace("\u2212", "-"))
-    return str(number) if 1 <= number <= CLASSES else None
-
-
-def published_class(completion: str) -> str | None:
-    """Return the last tagged number, else the last lone number from 1 to 10."""
-    numbers = _PUBLISHED_TAGGED.findall(completion) or _PUBLISHED_NUMBER.findall(completion)
-    return numbers[-1] if numbers else None

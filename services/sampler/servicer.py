@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -185,12 +184,6 @@ def find_or_build(
     return scale_map
 
 
-@dataclass(frozen=True, slots=True)
-class _ScaleMapReference:
-    method: str
-    digest: str
-
-
 def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]:
     """Return the descriptors of a population, in candidate order."""
     method = method_from_proto(request.method)
@@ -208,7 +201,8 @@ def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]
             remedy="pass the digest that BuildScaleMap returned",
         )
     return sample_descriptors(
-        _ScaleMapReference(method.name, request.scale_map_digest),
+        method.name,
+        request.scale_map_digest,
         radius=method.radius,
         noise=population.noise,
         seed=population.seed,

@@ -80,7 +80,13 @@ def test_nested_pool_is_the_words_in_order_without_repeats():
 def test_descriptors_follow_the_pool_in_order(model, pool):
     descriptors = list(
         sample_descriptors(
-            model.scale_map, radius=0.16, noise="portable-v1", seed=42, size=7, pool=pool
+            model.scale_map.method,
+            model.scale_map.digest,
+            radius=0.16,
+            noise="portable-v1",
+            seed=42,
+            size=7,
+            pool=pool,
         )
     )
 
@@ -98,8 +104,8 @@ def test_descriptors_follow_the_pool_in_order(model, pool):
         ({"pool": "other"}, "population.pool"),
     ],
 )
-def test_bad_input_is_refused_before_the_first_descriptor(model, change, field):
+def test_bad_input_is_refused_before_the_first_descriptor(change, field):
     population = {"radius": 0.1, "noise": "portable-v1", "seed": 1, "size": 3, "pool": "nested"}
 
     with error_at(field):
-        sample_descriptors(model.scale_map, **(population | change))
+        sample_descriptors("randopt", "5" * 64, **(population | change))

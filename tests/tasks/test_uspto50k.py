@@ -1,7 +1,6 @@
 import pytest
 
 from modnorm.tasks import get_task
-from modnorm.tasks.uspto50k import predicted_class, published_class
 from tests.faults import error_at
 
 TASK = get_task("uspto50k")
@@ -53,8 +52,8 @@ def test_atom_maps_are_removed_and_nothing_else():
     ],
 )
 def test_classes_are_read(completion, stated, published):
-    assert predicted_class(completion) == stated
-    assert published_class(completion) == published
+    assert TASK.judge(ROWS[0], completion).vote == stated
+    assert PUBLISHED.judge(ROWS[0], completion).vote == published
 
 
 def test_selection_is_micro_and_reporting_balanced():

@@ -169,9 +169,7 @@ def test_a_model_with_another_digest_is_refused(refusal, profile):
     assert isinstance(error, PreconditionError)
 
 
-class Reference:
-    method = "randopt"
-    digest = "ab" * 32
+SCALE_MAP = "ab" * 32
 
 
 def population_request(**fields):
@@ -181,7 +179,7 @@ def population_request(**fields):
         "pool": "nested",
         "noise": "portable-v1",
         "method": RANDOPT,
-        "scale_map_digest": Reference.digest,
+        "scale_map_digest": SCALE_MAP,
     }
     return pb.SampleDescriptorsRequest(**{**values, **fields})
 
@@ -196,7 +194,7 @@ def test_the_population_is_that_of_the_library(call, pool):
     ]
     drawn = [descriptor_from_proto(one) for message in messages for one in message.descriptors]
     expected = sample_descriptors(
-        Reference(), radius=0.005, noise="portable-v1", seed=42, size=1200, pool=pool
+        "randopt", SCALE_MAP, radius=0.005, noise="portable-v1", seed=42, size=1200, pool=pool
     )
     assert drawn == list(expected)
     assert [one.seed for one in drawn] == list(population_seeds(42, 1200, pool))
