@@ -18,13 +18,6 @@ def texts(
     return [(each.text, each.tokens) for each in sorted(done, key=lambda each: each.index)]
 
 
-def test_a_low_temperature_gives_the_greedy_completions(
-    bundled_engine: TransformersEngine, prompts: Prompts
-) -> None:
-    sampling = Sampling(1e-4, range(len(prompts)))
-    assert texts(bundled_engine, prompts, sampling) == texts(bundled_engine, prompts)
-
-
 def test_a_sampled_completion_does_not_depend_on_the_others(
     bundled_engine: TransformersEngine, prompts: Prompts
 ) -> None:
