@@ -9,7 +9,7 @@ def main(directory: str, row: str) -> None:
     """Print the question, the counts and the vote of each expert of the largest ensemble."""
     run = load_run(directory)
     ensemble = run.ensembles[-1]
-    vote = ensemble.vote(int(row))
+    vote = next(run.votes(int(row), ensemble.population, ensemble.ensemble_size))
     for answer in run.answers(candidate=ensemble.experts[0], split="heldout", row=vote.row):
         print(answer.prompt)
     print("gold:", vote.gold, "winner:", vote.answer, "tied:", vote.tied)

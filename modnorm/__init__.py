@@ -7,17 +7,18 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from modnorm.analysis.run import Ensemble, Run, load_run
+    from modnorm.analysis.run import Run, load_run
     from modnorm.client.client import Client
+    from modnorm.prediction.predictor import predict
 
-__all__ = ["Client", "Ensemble", "Run", "load_run"]
+__all__ = ["Client", "Run", "load_run", "predict"]
 __version__ = "0.1.0"
 
 _PLACES = {
     "Client": "modnorm.client.client:Client",
-    "Ensemble": "modnorm.analysis.run:Ensemble",
     "Run": "modnorm.analysis.run:Run",
     "load_run": "modnorm.analysis.run:load_run",
+    "predict": "modnorm.prediction.predictor:predict",
 }
 
 

@@ -463,7 +463,9 @@ def _survive_a_killed_server(lab: ComposeLab, expected: Mapping[str, bytes]) -> 
     run = Path(shutil.copytree(lab.runs / UNDISTURBED, lab.folder / "served"))
     found = load_run(run)
     RunDirectory(run).claim(ExperimentSpec.model_validate(found.document["spec"]))
-    votes = [vote.answer for vote in found.ensembles[-1].votes][:ASKED]
+    largest = found.ensemble()
+    asked = found.votes(None, largest.population, largest.ensemble_size)
+    votes = [vote.answer for vote in asked][:ASKED]
     lab = lab.under(
         {
             "COMPOSE_PROFILES": "serve",

@@ -1,13 +1,13 @@
 """A finished run, read from its directory alone, without a lab or a database."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
@@ -25,7 +25,7 @@ from modnorm.analysis.parquet_files import (
     read_frame,
     read_votes,
 )
-from modnorm.analysis.run_data import BaseRow
+from modnorm.analysis.run_data import BaseRow, EnsembleRow, select_ensemble
 from modnorm.analysis.run_files import (
     ANSWERS,
     CANDIDATES,
@@ -45,7 +45,6 @@ from modnorm.analysis.run_files import (
     runs_inside,
     unreadable,
 )
-from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.analysis.votes import VoteRecord
 from modnorm.arguments import (
     require_flag,
@@ -53,7 +52,6 @@ from modnorm.arguments import (
     require_name,
     require_path,
     require_several,
-    require_type,
 )
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
@@ -61,10 +59,6 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.spec.section import plain_words
-
-if TYPE_CHECKING:
-    from modnorm.prediction.predictor import PredictionSettings
-    from modnorm.prediction.ranked_votes import Prediction
 
 _FIELD = "run"
 _COLUMNS = ("population", "ensemble_size", "metric", "lower", "upper", "correct", "rows")
@@ -78,75 +72,6 @@ _VOTE_COUNTS = MappingProxyType(
 )
 _CHECK = TypeAdapter(ResultsDocument)
 """Checks the JSON of `results.json`, and ignores fields of newer versions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ensemble:
-    """The vote of the K best of the first N candidates on the held-out rows."""
-
-    population: int
-    """N."""
-    ensemble_size: int
-    """K."""
-    experts: tuple[int, ...]
-    """Candidate indices, best first."""
-    metric: float
-    """Held-out metric of the vote, a fraction: the accuracy, or the task's own metric."""
-    interval: ConfidenceInterval | None
-    """95 % Wilson interval of the accuracy; None if the metric is not a fraction of rows."""
-    correct: int
-    """Rows with a correct vote."""
-    rows: int
-    """Rows voted on."""
-    run: "Run" = field(repr=False, compare=False)
-    """The run that the votes are read from."""
-
-    @property
-    def votes(self) -> Iterator[VoteRecord]:
-        """The votes in row order, read anew at each access."""
-        return self.run.votes(None, self.population, self.ensemble_size)
-
-    def vote(self, row: int) -> VoteRecord:
-        """Return the vote on one held-out row.
-
-        Raises:
-            InvalidInputError: the row is no whole number.
-            NotFoundError: there is no such row.
-        """
-        require_index(row, "row")
-        return next(self.run.votes(row, self.population, self.ensemble_size))
-
-    def predict(
-        self,
-        questions: Iterable[Mapping[str, object]],
-        settings: "PredictionSettings | None" = None,
-    ) -> tuple["Prediction", ...]:
-        """Return the ensemble's answers to new questions, in order; needs the base model here.
-
-        Args:
-            questions: Rows with the task's columns; they need not state the right answers.
-            settings: Base, engine and whether all experts answer; the defaults when None.
-
-        Raises:
-            InvalidInputError: a row breaks the task's schema, or this machine has no such base.
-            ConflictError: the model of the base's name is another one.
-            EvaluationError: an expert cannot answer, or the engine failed.
-        """
-        from modnorm.prediction.ensemble_definition import define_ensemble  # noqa: PLC0415 - loads torch
-        from modnorm.prediction.predictor import PredictionSettings, Predictor  # noqa: PLC0415 - loads torch
-
-        require_several(questions, "input", "rows")
-        settings = PredictionSettings() if settings is None else settings
-        require_type(settings, PredictionSettings, "settings")
-        ensemble = define_ensemble(self.run, self.population, self.ensemble_size)
-        predictor = Predictor(ensemble, settings)
-        return tuple(predictor.predict(predictor.encode_rows(questions)))
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the votes as a table with one line for each row."""
-        names = [each.name for each in fields(VoteRecord)]
-        lines = ([getattr(vote, name) for name in names] for vote in self.votes)
-        return pd.DataFrame(lines, columns=names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,39 +125,33 @@ class Run:
             raise unreadable(path, error) from error
 
     @property
-    def ensembles(self) -> tuple[Ensemble, ...]:
+    def ensembles(self) -> tuple[EnsembleRow, ...]:
         """The ensembles, by N, then by K."""
         return tuple(
-            Ensemble(
+            EnsembleRow(
                 population=entry["population"],
                 ensemble_size=entry["ensemble_size"],
                 experts=tuple(entry["experts"]),
                 metric=entry["metric"],
-                interval=entry["interval"] and ConfidenceInterval(*entry["interval"]),
                 correct=entry["correct"],
                 rows=entry["rows"],
-                run=self,
             )
             for entry in self.document["ensembles"]
         )
 
-    def ensemble(self, population: int, ensemble_size: int) -> Ensemble:
-        """Return the ensemble (N, K).
+    def ensemble(
+        self, population: int | None = None, ensemble_size: int | None = None
+    ) -> EnsembleRow:
+        """Return the ensemble (N, K); None stands for the largest.
 
         Raises:
             InvalidInputError: N or K is no whole number.
             NotFoundError: the run does not report it.
         """
-        require_index(population, "population", least=1)
-        require_index(ensemble_size, "ensemble_size", least=1)
-        sizes = {(each.population, each.ensemble_size): each for each in self.ensembles}
-        if (population, ensemble_size) not in sizes:
-            raise NotFoundError(
-                f"the run has no ensemble N={population} K={ensemble_size}",
-                field="ensemble_size",
-                remedy="one of " + ", ".join(f"N={n} K={k}" for n, k in sizes),
-            )
-        return sizes[population, ensemble_size]
+        for name, value in (("population", population), ("ensemble_size", ensemble_size)):
+            if value is not None:
+                require_index(value, name, least=1)
+        return select_ensemble(self.ensembles, population, ensemble_size)
 
     def answers(
         self,

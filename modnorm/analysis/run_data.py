@@ -2,10 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from modnorm.errors import NotFoundError
 from modnorm.search.ranking import rank
 from modnorm.search.stopping import Interval, certain_ranks
 from modnorm.search.voting import RowVote
+
+if TYPE_CHECKING:
+    from modnorm.analysis.uncertainty import ConfidenceInterval
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,57 @@ class EnsembleRow:
     experts: tuple[int, ...]
     """Candidate indices, best first."""
     metric: float
-    """Held-out metric of the vote, a fraction."""
+    """Held-out metric of the vote, a fraction: the accuracy, or the task's own metric."""
     correct: int
+    """Rows with a correct vote."""
     rows: int
+    """Rows voted on."""
+
+    @property
+    def interval(self) -> "ConfidenceInterval | None":
+        """95 % Wilson interval of the accuracy; None if the metric is not a fraction of rows."""
+        from modnorm.analysis.uncertainty import accuracy_interval  # noqa: PLC0415 - loads scipy
+
+        return accuracy_interval(self.metric, self.rows, self.correct)
+
+
+class ReportedEnsemble(Protocol):
+    """An ensemble that a run reports."""
+
+    @property
+    def population(self) -> int:
+        """N."""
+
+    @property
+    def ensemble_size(self) -> int:
+        """K."""
+
+
+EnsembleT = TypeVar("EnsembleT", bound=ReportedEnsemble)
+
+
+def select_ensemble(
+    ensembles: Sequence[EnsembleT], population: int | None, size: int | None
+) -> EnsembleT:
+    """Return the ensemble of a run with this N and K; None stands for the largest."""
+    wanted = [
+        each
+        for each in ensembles
+        if population in {None, each.population} and size in {None, each.ensemble_size}
+    ]
+    if not wanted:
+        names = (f"N={each.population} K={each.ensemble_size}" for each in ensembles)
+        raise NotFoundError(
+            "the run has no ensemble "
+            + " ".join(
+                f"{name}={value}"
+                for name, value in (("N", population), ("K", size))
+                if value is not None
+            ),
+            field="k" if size is not None else "n",
+            remedy="one of " + ", ".join(names),
+        )
+    return max(wanted, key=lambda each: (each.population, each.ensemble_size))
 
 
 @dataclass(frozen=True, slots=True)

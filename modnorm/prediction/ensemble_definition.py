@@ -1,19 +1,22 @@
 """All that an ensemble's answers depend on: base, experts, scale map, task and cap."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
-from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, PreconditionError
+from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec, ModelSpec
 from modnorm.tasks import Row, Task, get_stored_task
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.task_errors import render_prompts
+
+if TYPE_CHECKING:
+    from modnorm.analysis.run import Run
 
 _FIELD = "run"
 StoredScaleMap = Annotated[
@@ -22,54 +25,6 @@ StoredScaleMap = Annotated[
     PlainSerializer(lambda scale_map: json.loads(scale_map.to_json())),
 ]
 """A scale map whose form in a manifest is its own JSON."""
-
-
-class ReportedEnsemble(Protocol):
-    """An ensemble that a run reports."""
-
-    @property
-    def population(self) -> int:
-        """N."""
-
-    @property
-    def ensemble_size(self) -> int:
-        """K."""
-
-
-EnsembleT = TypeVar("EnsembleT", bound=ReportedEnsemble)
-
-
-class SelectedEnsemble(ReportedEnsemble, Protocol):
-    """The experts of one (N, K), for example `modnorm.analysis.run.Ensemble`."""
-
-    @property
-    def experts(self) -> tuple[int, ...]:
-        """Candidate indices, best first."""
-
-
-class SearchedRun(Protocol):
-    """The parts of `modnorm.analysis.run.Run` that define ensembles."""
-
-    @property
-    def spec(self) -> ExperimentSpec:
-        """The experiment's spec."""
-
-    @property
-    def provenance(self) -> Mapping[str, object]:
-        """Digests and names of all inputs of the results."""
-
-    @property
-    def ensembles(self) -> Sequence[SelectedEnsemble]:
-        """The ensembles, by N, then by K."""
-
-    def descriptors(self, candidate: int | None = None) -> Iterator[tuple[int, Descriptor]]:
-        """Yield index and resolved descriptor of each candidate, or of one."""
-
-    def scale_map(self) -> ScaleMap | None:
-        """Return the scale map that the candidates were drawn with."""
-
-    def rows(self, split: str) -> tuple[str, ...]:
-        """Return the rows of a split as JSON; none if the run has no such split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +82,11 @@ class EnsembleDefinition:
 
 
 def define_ensemble(
-    run: SearchedRun, population: int | None = None, ensemble_size: int | None = None
+    run: "Run", population: int | None = None, ensemble_size: int | None = None
 ) -> EnsembleDefinition:
     """Return the definition of an ensemble of a finished run."""
     check_votes(run.spec)
-    ensemble = select_ensemble(run.ensembles, population, ensemble_size)
+    ensemble = run.ensemble(population, ensemble_size)
     scale_map = run.scale_map()
     if scale_map is None:
         raise PreconditionError(
@@ -178,30 +133,6 @@ def check_votes(spec: ExperimentSpec) -> None:
             field=_FIELD,
             remedy="`modnorm export RUN --out DIR` writes the model",
         )
-
-
-def select_ensemble(
-    ensembles: Sequence[EnsembleT], population: int | None, size: int | None
-) -> EnsembleT:
-    """Return the ensemble of a run with this N and K; None stands for the largest."""
-    wanted = [
-        each
-        for each in ensembles
-        if population in {None, each.population} and size in {None, each.ensemble_size}
-    ]
-    if not wanted:
-        names = (f"N={each.population} K={each.ensemble_size}" for each in ensembles)
-        raise NotFoundError(
-            "the run has no ensemble "
-            + " ".join(
-                f"{name}={value}"
-                for name, value in (("N", population), ("K", size))
-                if value is not None
-            ),
-            field="k" if size is not None else "n",
-            remedy="one of " + ", ".join(names),
-        )
-    return max(wanted, key=lambda each: (each.population, each.ensemble_size))
 
 
 def task_identity(spec: ExperimentSpec, provenance: Mapping[str, object]) -> TaskIdentity:

@@ -2,18 +2,22 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from modnorm.arguments import require_flag, require_text, require_type
+from modnorm.arguments import require_flag, require_several, require_text, require_type
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import EngineSettings, load_engine
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
-from modnorm.prediction.ensemble_definition import EnsembleDefinition
+from modnorm.prediction.ensemble_definition import EnsembleDefinition, define_ensemble
 from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
 from modnorm.prediction.voting_experts import Questions, VotingExperts
 from modnorm.spec import ModelSpec
 from modnorm.tasks import Row
 from modnorm.tasks.row_loading import parse_question
+
+if TYPE_CHECKING:
+    from modnorm.analysis.run import Run
 
 BATCH = 4096
 """Questions that all experts answer before the next ones; this bounds the memory."""
@@ -126,3 +130,33 @@ class Predictor:
                     yield replace(prediction, row=start + prediction.row)
         finally:
             engine.close()
+
+
+def predict(
+    run: "Run",
+    questions: Iterable[Mapping[str, object]],
+    population: int | None = None,
+    ensemble_size: int | None = None,
+    *,
+    settings: PredictionSettings | None = None,
+) -> tuple[Prediction, ...]:
+    """Return an ensemble's answers to new questions, in order; needs the base model here.
+
+    Args:
+        run: A finished search.
+        questions: Rows with the task's columns; they need not state the right answers.
+        population: N; the largest when None.
+        ensemble_size: K; the largest when None.
+        settings: Base, engine and whether all experts answer; the defaults when None.
+
+    Raises:
+        InvalidInputError: a row breaks the task's schema, or this machine has no such base.
+        NotFoundError: the run does not report the ensemble.
+        ConflictError: the model of the base's name is another one.
+        EvaluationError: an expert cannot answer, or the engine failed.
+    """
+    require_several(questions, "input", "rows")
+    settings = PredictionSettings() if settings is None else settings
+    require_type(settings, PredictionSettings, "settings")
+    predictor = Predictor(define_ensemble(run, population, ensemble_size), settings)
+    return tuple(predictor.predict(predictor.encode_rows(questions)))

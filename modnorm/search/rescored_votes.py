@@ -10,7 +10,7 @@ from modnorm.tasks import task_errors
 from modnorm.tasks.protocol import Row, Task
 
 if TYPE_CHECKING:
-    from modnorm.analysis.run import Ensemble
+    from modnorm.analysis.run_data import EnsembleRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def rescored_rank_one(models: Sequence[RescoredModel]) -> RescoredRankOne:
 
 
 def rescored_ensembles(
-    ensembles: "Sequence[Ensemble]",
+    ensembles: "Sequence[EnsembleRow]",
     models: Sequence[RescoredModel],
     ballots: Mapping[int, Ballot],
     task: Task,

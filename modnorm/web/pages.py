@@ -12,7 +12,6 @@ from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.environments import describe_differing
 from modnorm.analysis.plots import PlotData, draw_plot, follow_theme, plot_names
 from modnorm.analysis.report import PLOT_CAPTIONS, page_environment, report_parts
-from modnorm.analysis.run import Ensemble
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 from modnorm.web.queries import PAGE_LINES, PageQuery, State, candidate_page, read_query
@@ -80,7 +79,9 @@ class Pages:
         results, name = self._run(request).results, request.path_params["figure"]
         if name not in plot_names(results.document):
             raise NotFoundError(f"the run has no figure {name[:80]!r}", field="figure")
-        votes = list(results.ensembles[-1].votes) if name == "vote-support" else ()
+        sizes = ((each.population, each.ensemble_size) for each in results.ensembles)
+        largest = max(sizes, default=(1, 1))
+        votes = list(results.votes(None, *largest)) if name == "vote-support" else ()
         rewards = results.candidates_frame["selection_reward"].dropna().tolist()
         with self._drawing:
             image = draw_plot(name, PlotData(results.document, rewards, votes), "svg")
@@ -133,10 +134,11 @@ class Pages:
     def questions(self, request: Request) -> str:
         """Render the votes of one ensemble, one page of them."""
         run, query = self._finished_run(request)
-        chosen = _ensemble(run, query)
+        chosen = run.results.ensemble(query.n, query.k)
         start = (query.page - 1) * PAGE_LINES
-        votes = (vote for vote in chosen.votes if not (query.wrong and vote.correct))
-        found = list(islice(votes, start, start + PAGE_LINES + 1))
+        found = run.results.votes(None, chosen.population, chosen.ensemble_size)
+        votes = (vote for vote in found if not (query.wrong and vote.correct))
+        shown = list(islice(votes, start, start + PAGE_LINES + 1))
         return render(
             request.scope,
             "questions.html",
@@ -145,16 +147,17 @@ class Pages:
             ensembles=run.results.ensembles,
             wrong=query.wrong,
             page=query.page,
-            votes=found[:PAGE_LINES],
-            more=len(found) > PAGE_LINES,
+            votes=shown[:PAGE_LINES],
+            more=len(shown) > PAGE_LINES,
         )
 
     def question(self, request: Request) -> str:
         """Render the votes on one held-out row, with the completions of one ensemble's experts."""
         run, query = self._finished_run(request)
-        chosen = _ensemble(run, query)
+        chosen = run.results.ensemble(query.n, query.k)
         votes = list(run.results.votes(query.row))
-        vote = chosen.vote(query.row)
+        size = chosen.population, chosen.ensemble_size
+        vote = next(each for each in votes if (each.population, each.ensemble_size) == size)
         asked = run.results.answers(split="heldout", row=query.row)
         answers = {each.candidate: each for each in asked}
         said = zip(vote.experts, vote.votes, vote.expert_correct, strict=True)
@@ -207,18 +210,3 @@ class Pages:
 
 def _query(request: Request) -> PageQuery:
     return read_query(request.query_params, request.path_params)
-
-
-def _ensemble(run: ViewedRun, query: PageQuery) -> Ensemble:
-    """Return the ensemble that an address names; by default the largest."""
-    n, k = query.n, query.k
-    matching = [
-        each
-        for each in run.results.ensembles
-        if n in {None, each.population} and k in {None, each.ensemble_size}
-    ]
-    if not matching:
-        raise NotFoundError(
-            f"there is no ensemble N={n} K={k}", field="n", remedy="choose an ensemble of the run"
-        )
-    return matching[-1]

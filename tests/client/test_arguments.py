@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from modnorm import Client, Ensemble, Run, load_run
+from modnorm import Client, Run, load_run
 from modnorm.analysis.run import load_runs
 from modnorm.errors import InvalidInputError
 from modnorm.prediction.predictor import PredictionSettings
@@ -97,15 +97,9 @@ def test_clients_refuse_wrong_types_at_the_call(connect, gsm8k_lab, name, data):
     check(getattr(connect(gsm8k_lab), name), parameters_of(getattr(Client, name)), data)
 
 
-PARTS = {Run: lambda run: run, Ensemble: lambda run: run.ensembles[0]}
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind in PARTS for name in methods(kind)]
-)
+@pytest.mark.parametrize("name", methods(Run))
 @few()
 @given(st.data())
-def test_parts_of_a_run_refuse_wrong_types_at_the_call(gsm8k_lab, kind, name, data):
+def test_runs_refuse_wrong_types_at_the_call(gsm8k_lab, name, data):
     with Client(gsm8k_lab) as client:
-        part = PARTS[kind](client.run("e1"))
-        check(getattr(part, name), parameters_of(getattr(kind, name)), data)
+        check(getattr(client.run("e1"), name), parameters_of(getattr(Run, name)), data)

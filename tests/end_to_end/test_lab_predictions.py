@@ -63,8 +63,7 @@ def test_predictions_on_the_held_out_rows_are_the_stored_votes(lab, client, expe
             progress = Progress()
             predictions = client.predict(experiment_id, rows, *asked, on_progress=progress)
             answers = {each.row: each.answer for each in predictions}
-            votes = ensemble.votes
-            assert answers == {vote.row: vote.answer for vote in votes}
+            assert answers == {vote.row: vote.answer for vote in run.votes(None, *asked)}
             assert progress.told == (len(rows) * ensemble.ensemble_size,) * 2
     assert (client.get(experiment_id), list(client.watch(experiment_id))) == before
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from modnorm import load_run
+from modnorm import load_run, predict
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
 from modnorm.prediction.predictor import BasePlace, PredictionSettings
 
@@ -26,7 +26,8 @@ def test_predictions_on_the_held_out_rows_are_the_votes_of_the_run(modnorm, fini
     for ensemble in run.ensembles[::3]:
         asked = ("--n", ensemble.population, "--k", ensemble.ensemble_size)
         ended = modnorm("predict", finished, *asked, "--input", questions, "--ask-all")
-        for predicted, vote in zip(lines(ended.stdout), ensemble.votes, strict=True):
+        votes = run.votes(None, ensemble.population, ensemble.ensemble_size)
+        for predicted, vote in zip(lines(ended.stdout), votes, strict=True):
             assert predicted["answer"] == vote.answer
             assert [each["vote"] for each in predicted["experts"]] == list(vote.votes)
             assert [each["expert"] for each in predicted["experts"]] == list(ensemble.experts)
@@ -46,21 +47,19 @@ def test_the_short_circuit_changes_no_answer_and_the_file_is_written(
     told = modnorm("predict", finished, "--input", questions, "--json")
     assert json.loads(told.stdout) == lines(out.read_text())
     assert out.read_text().startswith('{"row": 0, "answer": ')
-    votes = load_run(finished).ensemble(4, 2).votes
+    votes = load_run(finished).votes(None, 4, 2)
     assert [each["answer"] for each in lines(out.read_text())] == [vote.answer for vote in votes]
 
 
 def test_an_ensemble_predicts_in_python(finished, questions):
-    ensemble = load_run(finished).ensemble(4, 2)
-    rows = lines(questions.read_text())
-    assert [each.answer for each in ensemble.predict(rows[:3])] == [
-        ensemble.vote(row).answer for row in range(3)
-    ]
+    run, rows = load_run(finished), lines(questions.read_text())
+    votes = [vote.answer for vote in run.votes(None, 4, 2)]
+    assert [each.answer for each in predict(run, rows[:3], 4, 2)] == votes[:3]
     with pytest.raises(InvalidInputError, match="row 0, column 'question'"):
-        ensemble.predict([{"numbers": [1, 2]}])
+        predict(run, [{"numbers": [1, 2]}])
     elsewhere = PredictionSettings(BasePlace("no-such-model"))
     with pytest.raises((InvalidInputError, ConflictError)):
-        ensemble.predict(rows, elsewhere)
+        predict(run, rows, settings=elsewhere)
 
 
 def test_what_cannot_be_predicted_is_refused(modnorm, finished, questions, tmp_path):

@@ -32,9 +32,10 @@ def test_the_server_answers_held_out_questions_with_the_votes_of_the_run(
         )
         announced = json.loads(out.read_text())
         assert announced["models"] == ["ensemble", "expert-1", "expert-2"]
-        ensemble = load_run(finished).ensemble(4, 2)
+        run = load_run(finished)
+        ensemble = run.ensemble(4, 2)
         with openai.OpenAI(base_url=announced["url"], api_key="none") as client:
-            for row, vote in zip(ensemble.run.rows("heldout")[:3], ensemble.votes, strict=False):
+            for row, vote in zip(run.rows("heldout")[:3], run.votes(None, 4, 2), strict=False):
                 answer = client.chat.completions.create(
                     model="ensemble", messages=[], extra_body={"row": json.loads(row)}
                 )

@@ -184,7 +184,7 @@ def test_right_answers_are_worth_everything_and_wrong_ones_what_they_are(
     assert [each.selection_reward for each in scored] == pytest.approx([case.right_reward] * 3)
     assert all(each.state == "scored" for each in scored)
     assert ended.provenance.scorer == get_task(name, scorer=scorer).scorer
-    votes = list(stored.ensemble(3, 3).votes)
+    votes = list(stored.votes(None, 3, 3))
     assert [(vote.valid, vote.support, vote.correct_support) for vote in votes] == [(3, 3, 3)] * 4
     created = next(client.watch(ended.id))
     assert ("sandbox with" in created.message) is (name == "mbpp")

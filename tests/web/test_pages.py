@@ -157,7 +157,7 @@ def test_runs_are_compared_and_flagged_where_they_differ(read, runs):
         ("/runs/second/questions/x", 409, "only an experiment that succeeded"),
         ("/runs/first/questions/18", 404, "no row 18 was voted on"),
         ("/runs/first/questions/x", 400, "Field: row"),
-        ("/runs/first/questions?n=3", 404, "there is no ensemble N=3"),
+        ("/runs/first/questions?n=3", 404, "the run has no ensemble N=3"),
         ("/runs/first/candidates?sort=completion", 400, "Field: sort"),
         ("/runs/first/candidates?page=0", 400, "Field: page"),
         ("/runs/first/candidates?page=0", 400, "a whole number from 1 to 2147483647"),

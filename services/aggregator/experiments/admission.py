@@ -13,13 +13,10 @@ from typing import Any
 
 from sqlmodel import Session, select
 
+from modnorm.analysis.run_data import select_ensemble
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.perturbation.methods import needs_profile
-from modnorm.prediction.ensemble_definition import (
-    check_votes,
-    require_equal_prompts,
-    select_ensemble,
-)
+from modnorm.prediction.ensemble_definition import check_votes, require_equal_prompts
 from modnorm.sandbox import Runner
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from modnorm.services.aggregator.storage.lookups import StoredText, find_experiment, load_rows
