@@ -94,9 +94,6 @@ _TABLES: Mapping[str, str] = {
     "ensembles": """
         SELECT population, ensemble_size, experts, metric, correct, rows
         FROM ensembles WHERE experiment_id = %s ORDER BY population, ensemble_size""",
-    "votes": """
-        SELECT population, ensemble_size, row, answer, correct, valid, support, correct_support
-        FROM votes WHERE experiment_id = %s ORDER BY population, ensemble_size, row""",
 }
 _INVARIANTS: Mapping[str, str] = {
     "a job is not done": """

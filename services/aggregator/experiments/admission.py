@@ -20,7 +20,7 @@ from modnorm.prediction.ensemble_definition import check_votes, require_equal_pr
 from modnorm.sandbox import Runner
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from modnorm.services.aggregator.storage.lookups import StoredText, find_experiment, load_rows
-from modnorm.services.aggregator.storage.tables import ArtifactKind, Ensemble, ExperimentState
+from modnorm.services.aggregator.storage.tables import Ensemble, ExperimentState
 from modnorm.services.common.background import SlowThreads
 from modnorm.services.common.settings import AggregatorSettings
 from modnorm.spec import DataSpec, ExperimentSpec
@@ -57,7 +57,7 @@ class Admission:
 
     inputs: Mapping[str, Any]
     """Columns of its row that do not depend on the request."""
-    texts: Sequence[tuple[ArtifactKind, StoredText]]
+    texts: Sequence[StoredText]
     remarks: Sequence[str] = ()
     """Words for its first event."""
     asked_run: str = ""
@@ -129,18 +129,12 @@ class Admissions:
             "generator_digest": generator.digest if generator else "",
             "prompts_digest": prompts_digest(heldout_prompts),
         }
-        texts = (
-            (ArtifactKind.ROWS, selection),
-            (ArtifactKind.ROWS, heldout),
-            (ArtifactKind.ROWS, development),
-            (ArtifactKind.GENERATOR, generator),
-            (ArtifactKind.PROFILE, profile),
-        )
+        texts = (selection, heldout, development, generator, profile)
         remarks = await self._threads.run(_overlaps, data)
         if isolation:
             programs = f"programs of the model run in a sandbox with {isolation.summary}"
             remarks = [programs, *remarks]
-        return Admission(inputs, [(kind, text) for kind, text in texts if text], remarks)
+        return Admission(inputs, [text for text in texts if text], remarks)
 
     async def _profile(self, spec: ExperimentSpec, model_digest: str) -> StoredText | None:
         """Return the profile that a spec names, checked by building a scale map with it."""
@@ -303,4 +297,4 @@ def admit_questions(session: Session, asked: experiment_pb2.Questions) -> Admiss
         "heldout_rows": len(asked.rows),
         "experts": ensemble.experts,
     }
-    return Admission(inputs, [(ArtifactKind.ROWS, questions)], asked_run=run.id)
+    return Admission(inputs, [questions], asked_run=run.id)

@@ -45,7 +45,6 @@ from modnorm.services.aggregator.storage.tables import (
     IN_SETUP,
     TERMINAL,
     AnswerSheet,
-    ArtifactKind,
     Candidate,
     Ensemble,
     Event,
@@ -53,7 +52,6 @@ from modnorm.services.aggregator.storage.tables import (
     ExperimentState,
     Job,
     Split,
-    Vote,
 )
 from modnorm.v1 import experiment_pb2
 from modnorm.wire.answer_sheets import unpack_answers
@@ -118,8 +116,8 @@ class ExperimentStore:
         try:
             with self._database.write() as session:
                 # In digest order, so that two experiments that share rows cannot deadlock.
-                for kind, text in sorted(admission.texts, key=lambda one: one[1].digest):
-                    keep_artifact(session, kind, text)
+                for text in sorted(admission.texts, key=lambda one: one.digest):
+                    keep_artifact(session, text)
                 experiment = Experiment(
                     id=experiment_id,
                     tenant=tenant,
@@ -241,7 +239,7 @@ class ExperimentStore:
             experiment = lock_experiment(session, experiment_id)
             if experiment.state is not ExperimentState.CALIBRATING:
                 return
-            keep_artifact(session, ArtifactKind.PROFILE, profile)
+            keep_artifact(session, profile)
             experiment.profile_digest = profile.digest
             experiment.examples_done = experiment.examples_total
             message = f"profile {profile.digest[:16]}"
@@ -264,8 +262,7 @@ class ExperimentStore:
             if experiment.state is not ExperimentState.SAMPLING:
                 return None
             for scale_map in sorted(scale_maps, key=lambda one: one.digest):
-                stored = StoredText(scale_map.digest, scale_map.to_json())
-                keep_artifact(session, ArtifactKind.SCALE_MAP, stored)
+                keep_artifact(session, StoredText(scale_map.digest, scale_map.to_json()))
             experiment.scale_map_digest = scale_maps[0].digest
             descriptors = {BASE_INDEX: base, **dict(enumerate(population))}
             add_candidates(session, experiment_id, descriptors)
@@ -309,16 +306,6 @@ class ExperimentStore:
         if content is None:
             raise NotFoundError(f"candidate {candidate} has no {split} answers", field="candidate")
         return unpack_answers(content)
-
-    def votes(self, experiment_id: str, population: int, size: int) -> Sequence[Vote]:
-        """Return the votes of an ensemble in row order."""
-        query = select(Vote).where(
-            Vote.experiment_id == experiment_id,
-            Vote.population == population,
-            Vote.ensemble_size == size,
-        )
-        with self._database.read() as session:
-            return session.exec(query.order_by(col(Vote.row))).all()
 
     def lineage(self, experiment_id: str, digest: str | None = None) -> Lineage:
         """Return the lineage of a state of an iterative run, by default of the last state."""

@@ -5,14 +5,13 @@ All functions work inside a caller's write transaction that has locked the exper
 
 import json
 from collections.abc import Collection
-from dataclasses import asdict
 
 from sqlmodel import Session, func, select
 
 from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.search.ranking import Selection, expert_union
-from modnorm.search.voting import RowVote, count_votes
+from modnorm.search.voting import count_votes
 from modnorm.services.aggregator.experiments.expert_selection import ballots_of, selection_of
 from modnorm.services.aggregator.experiments.iterative_updates import (
     final_candidates,
@@ -30,7 +29,6 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     fail,
     record,
 )
-from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import load_rows
 from modnorm.services.aggregator.storage.tables import (
     TERMINAL,
@@ -40,7 +38,6 @@ from modnorm.services.aggregator.storage.tables import (
     Job,
     JobState,
     Split,
-    Vote,
     state_index,
 )
 from modnorm.tasks import task_errors
@@ -183,33 +180,19 @@ def _finish(session: Session, experiment: Experiment) -> None:
     ballots = dict(ballots_of(session, experiment))
     task = experiment.task()
     rows = load_rows(session, experiment.heldout_digest)
-    # All votes are counted before any is stored, so a failed experiment keeps none.
-    counted: list[tuple[Ensemble, tuple[RowVote, ...]]] = []
+    ensembles = []  # all are counted before any is stored, so a failed experiment keeps none
     for (population, size), experts in selection.items():
-        votes = count_votes([ballots[expert] for expert in experts])
-        correct = [vote.correct for vote in votes]
-        ensemble = Ensemble(
-            experiment_id=experiment.id,
-            population=population,
-            ensemble_size=size,
-            experts=json.dumps(experts),
-            metric=task_errors.metric(task, rows, correct),
-            correct=sum(correct),
-            rows=len(rows),
+        correct = [vote.correct for vote in count_votes([ballots[expert] for expert in experts])]
+        ensembles.append(
+            Ensemble(
+                experiment_id=experiment.id,
+                population=population,
+                ensemble_size=size,
+                experts=json.dumps(experts),
+                metric=task_errors.metric(task, rows, correct),
+                correct=sum(correct),
+                rows=len(rows),
+            )
         )
-        counted.append((ensemble, votes))
-    session.add_all(ensemble for ensemble, _ in counted)
-    session.flush()
-    stored = (
-        {
-            "experiment_id": ensemble.experiment_id,
-            "population": ensemble.population,
-            "ensemble_size": ensemble.ensemble_size,
-            "row": row,
-            **asdict(vote),
-        }
-        for ensemble, votes in counted
-        for row, vote in enumerate(votes)
-    )
-    insert_rows(session, Vote, stored)
+    session.add_all(ensembles)
     end(session, experiment, ExperimentState.SUCCEEDED, "finished")

@@ -19,12 +19,13 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.search.stopping import Interval
-from modnorm.search.voting import RowVote
+from modnorm.search.voting import RowVote, count_votes
 from modnorm.services.aggregator.experiments.experiment_store import (
     CandidateJobs,
     ExperimentRecord,
     ExperimentStore,
 )
+from modnorm.services.aggregator.experiments.expert_selection import ballots_of
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.messages import PROVENANCE, event_message
 from modnorm.services.aggregator.storage.database import Database
@@ -43,8 +44,6 @@ from modnorm.wire.answer_sheets import unpack_answers
 from modnorm.wire.run_messages import phase_of
 
 _ALL = 2**31 - 1
-_KEYS = {"experiment_id", "population", "ensemble_size", "row"}
-"""Columns of a vote that name its ensemble and row."""
 _NO_JOB = Job(id="", experiment_id="", candidate=0, split=Split.HELDOUT)
 """The job of a candidate that is no expert."""
 _SHEETS = 16
@@ -65,7 +64,7 @@ def write_directory(directory: Path, database: Database, record: ExperimentRecor
     questions = {split: readable_rows(task, each) for split, each in rows.items()}
     candidates = results.candidates(experiment.id)
     shared = overlap(task, rows["selection"], rows["heldout"])
-    run = _run_data(results, record, candidates, shared)
+    run = _run_data(results, record, candidates, ensemble_votes(database, record), shared)
     records = RunRecords(
         rows=rows,
         texts=_texts(results, record),
@@ -146,10 +145,23 @@ def _answers(
                 yield AnswerRecord.of(candidate, str(split), question, answer)
 
 
+def ensemble_votes(
+    database: Database, record: ExperimentRecord
+) -> Mapping[tuple[int, int], Sequence[RowVote]]:
+    """Count the votes of each (N, K)."""
+    with database.read() as session:
+        ballots = dict(ballots_of(session, record.experiment))
+    return {
+        (one.population, one.ensemble_size): count_votes([ballots[each] for each in one.ranking])
+        for one in record.ensembles
+    }
+
+
 def _run_data(
     results: ExperimentStore,
     record: ExperimentRecord,
     candidates: Sequence[CandidateJobs],
+    votes: Mapping[tuple[int, int], Sequence[RowVote]],
     shared: int,
 ) -> RunData:
     experiment, spec = record.experiment, record.experiment.spec
@@ -191,13 +203,7 @@ def _run_data(
             )
             for each in record.ensembles
         ],
-        votes={
-            (one.population, one.ensemble_size): [
-                RowVote(**vote.model_dump(exclude=_KEYS))
-                for vote in results.votes(experiment.id, one.population, one.ensemble_size)
-            ]
-            for one in record.ensembles
-        },
+        votes=votes,
         states=record.states,
         timings={
             "experiment": experiment.id,

@@ -1,4 +1,4 @@
-"""Lookups inside a caller's transaction: experiments, jobs, and artifacts by kind and digest.
+"""Lookups inside a caller's transaction: experiments, jobs, and artifacts by digest.
 
 Experiments are locked before their jobs, so that transactions never deadlock.
 """
@@ -11,13 +11,7 @@ from sqlmodel import Session, col
 
 from modnorm.errors import NotFoundError
 from modnorm.services.aggregator.storage.dialects import insert_if_absent
-from modnorm.services.aggregator.storage.tables import (
-    Artifact,
-    ArtifactKind,
-    Candidate,
-    Experiment,
-    Job,
-)
+from modnorm.services.aggregator.storage.tables import Artifact, Candidate, Experiment, Job
 from modnorm.tasks import Row
 from modnorm.wire.answer_sheets import pack_text, unpack_text
 
@@ -30,10 +24,9 @@ class StoredText:
     text: str
 
 
-def keep_artifact(session: Session, kind: ArtifactKind, artifact: StoredText) -> None:
+def keep_artifact(session: Session, artifact: StoredText) -> None:
     """Store a text under its digest unless it is stored already."""
-    content = pack_text(artifact.text)
-    row = {"digest": artifact.digest, "kind": kind, "content": content}
+    row = {"digest": artifact.digest, "content": pack_text(artifact.text)}
     insert_if_absent(session, Artifact, row)
 
 

@@ -100,15 +100,6 @@ class FailureKind(StrEnum):
     RELEASED = "released"
 
 
-class ArtifactKind(StrEnum):
-    """Content of a stored artifact."""
-
-    ROWS = "rows"
-    PROFILE = "profile"
-    SCALE_MAP = "scale_map"
-    GENERATOR = "generator"
-
-
 def state_index(updates: int) -> int:
     """Return the candidate index of an iterative run's state, whose first state is the base."""
     return BASE_INDEX - updates
@@ -155,30 +146,6 @@ class Ensemble(SQLModel, table=True):
         return tuple(json.loads(self.experts))
 
 
-class Vote(SQLModel, table=True):
-    """One voted answer."""
-
-    __tablename__ = "votes"
-    __table_args__ = (
-        ForeignKeyConstraint(
-            ["experiment_id", "population", "ensemble_size"],
-            ["ensembles.experiment_id", "ensembles.population", "ensembles.ensemble_size"],
-        ),
-    )
-
-    experiment_id: str = Field(primary_key=True, sa_type=Text)
-    population: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
-    ensemble_size: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
-    row: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
-    answer: str | None = Field(default=None, sa_type=Text)
-    correct: bool
-    valid: int
-    support: int
-    correct_support: int
-    skipped: int = 0
-    """Number of experts that skipped the row. The other counts exclude them."""
-
-
 @lru_cache(maxsize=64)
 def parsed_spec(spec_json: str) -> ExperimentSpec:
     """Return the stored spec of a JSON text, cached since specs never change."""
@@ -186,12 +153,11 @@ def parsed_spec(spec_json: str) -> ExperimentSpec:
 
 
 class Artifact(SQLModel, table=True):
-    """An input of results, stored by digest: rows (JSON lines), a profile, a map."""
+    """An input of results, stored by digest: rows (JSON lines), a profile, a map, a generator."""
 
     __tablename__ = "artifacts"
 
     digest: str = Field(primary_key=True, sa_type=Text)
-    kind: ArtifactKind = Field(sa_type=_text(ArtifactKind))
     content: bytes = Field(sa_type=LargeBinary)
 
 

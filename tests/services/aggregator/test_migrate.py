@@ -25,7 +25,7 @@ LATER = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "10", "9", None, None
+revision, down_revision, branch_labels, depends_on = "11", "10", None, None
 
 
 def upgrade():
@@ -37,9 +37,9 @@ def upgrade():
 def test_rows_stay_when_a_later_version_migrates(world, tmp_path, monkeypatch):
     created = world.create()
     shutil.copytree(database_module._MIGRATIONS, tmp_path / "migrations")
-    (tmp_path / "migrations" / "versions" / "0010_remark.py").write_text(LATER)
+    (tmp_path / "migrations" / "versions" / "0011_remark.py").write_text(LATER)
     monkeypatch.setattr(database_module, "_MIGRATIONS", tmp_path / "migrations")
-    with pytest.raises(PreconditionError, match="has schema 9, this version needs 10"):
+    with pytest.raises(PreconditionError, match="has schema 10, this version needs 11"):
         world.database.check_schema()
     world.database.migrate()
     world.database.check_schema()
@@ -49,7 +49,7 @@ def test_rows_stay_when_a_later_version_migrates(world, tmp_path, monkeypatch):
         assert remarks.scalars().all() == ["none"]
 
 
-@pytest.mark.parametrize("revision", ["1", "8"])
+@pytest.mark.parametrize("revision", ["1", "9"])
 def test_earlier_schemas_are_refused(database_url, revision):
     with closing(Database(database_url)) as database:
         database.migrate()

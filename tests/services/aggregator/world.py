@@ -26,7 +26,6 @@ from modnorm.services.aggregator.storage.lookups import (
     is_candidate_of_job,
 )
 from modnorm.services.aggregator.storage.tables import (
-    ArtifactKind,
     Candidate,
     Experiment,
     Job,
@@ -199,8 +198,7 @@ class World:
             "heldout_digest": heldout.digest,
             "heldout_rows": 9,
         }
-        texts = [(ArtifactKind.ROWS, text) for text in (selection, heldout)]
-        return Admission(inputs, texts)
+        return Admission(inputs, [selection, heldout])
 
     def create(self, request_id: str = "request", **changes: object) -> str:
         """Store a pending experiment."""

@@ -9,6 +9,7 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.search.voting import Answer
+from modnorm.services.aggregator.experiments.run_writing import ensemble_votes
 from modnorm.services.aggregator.jobs.leases import Claim
 from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.storage.tables import FailureKind, JobState, Split
@@ -120,8 +121,8 @@ def outcomes(world, experiment_id):
     ]
 
 
-def votes(world, experiment_id, one):
-    return world.experiments.votes(experiment_id, one.population, one.ensemble_size)
+def votes(world, experiment_id):
+    return ensemble_votes(world.database, world.experiments.get(experiment_id))
 
 
 def counts(vote):
@@ -139,9 +140,9 @@ def test_any_interleaving_gives_the_result_without_early_stop(world, seed):
     Crew(world, short, random, failing).run()
     assert outcomes(world, short) == outcomes(world, full) != []
     left_out = 0
-    for one in world.experiments.get(short).ensembles:
-        pairs = zip(votes(world, short, one), votes(world, full, one), strict=True)
-        for vote, other in pairs:
+    found, others = votes(world, short), votes(world, full)
+    for size in found:
+        for vote, other in zip(found[size], others[size], strict=True):
             assert (vote.answer, vote.correct) == (other.answer, other.correct)
             assert vote.skipped or counts(vote) == counts(other)
             assert other.skipped == 0
@@ -236,7 +237,7 @@ def test_open_rows_are_required_and_settled_rows_are_optional(world):
             world.jobs.report(replace(report, answers=opened[1:]))
         world.jobs.report(report)
     assert any(told)
-    assert all(vote.skipped == 0 for vote in world.experiments.votes(created, 4, 3))
+    assert all(vote.skipped == 0 for vote in votes(world, created)[4, 3])
 
 
 def test_equal_scores_are_read_in_candidate_order(world):

@@ -16,7 +16,7 @@ from tests.faults import error_at
 from tests.services.aggregator.world import World, synthetic_answers
 
 ROWS = 9
-TABLES = ("experiments", "candidates", "jobs", "answers", "ensembles", "votes", "events")
+TABLES = ("experiments", "candidates", "jobs", "answers", "ensembles", "events")
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_the_experts_answer_in_any_order(world, run_id, ask, predictions, ask_al
     assert predictions(change.experiment_id) == expected(world, run_id, ask_all=ask_all)
     after = contents(world)
     assert all(set(before[table]) <= set(after[table]) for table in TABLES)
-    assert after["votes"] == before["votes"]
+    assert after["ensembles"] == before["ensembles"]
 
 
 def test_an_expert_skips_what_better_experts_have_settled(world, run_id, ask, predictions):

@@ -11,7 +11,7 @@ from modnorm.services.aggregator.remove_old import remove_experiment
 from modnorm.services.aggregator.storage import evaluation_cache
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.evaluation_cache import Evaluation, EvaluationCache
-from modnorm.services.aggregator.storage.tables import ArtifactKind, FailureKind, JobState
+from modnorm.services.aggregator.storage.tables import FailureKind, JobState
 from modnorm.tasks import get_task
 from tests.services.aggregator import world as world_module
 from tests.services.aggregator.world import MAP, World, rows_text, scale_map
@@ -125,9 +125,8 @@ def admitted(world, monkeypatch, **changes):
 
     def changed(spec):
         found = admission(spec)
-        rows = [(ArtifactKind.ROWS, text) for text in texts]
         inputs = {**found.inputs, **changes}
-        return dataclasses.replace(found, inputs=inputs, texts=[*found.texts, *rows])
+        return dataclasses.replace(found, inputs=inputs, texts=[*found.texts, *texts])
 
     monkeypatch.setattr(world, "admission", changed)
 

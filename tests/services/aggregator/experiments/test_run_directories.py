@@ -52,10 +52,9 @@ def test_a_directory_holds_what_the_database_does(world, directories, finished):
     assert [each.completion for each in answers] == [each.completion for each in stored]
     splits = [(each.candidate, each.split) for each in run.answers()]
     assert splits == sorted(splits, key=lambda each: (each[0], each[1] != "selection"))
-    for vote in run.votes():
-        size = (vote.population, vote.ensemble_size)
-        counted = world.experiments.votes(finished, *size)[vote.row]
-        assert (vote.answer, vote.support) == (counted.answer, counted.support)
+    for each in record.ensembles:
+        votes = run.votes(None, each.population, each.ensemble_size)
+        assert sum(vote.correct for vote in votes) == each.correct
     timings = run.timings()
     assert timings["experiment"] == finished
     assert {"experiment", "phases", "candidates"} <= timings.keys()

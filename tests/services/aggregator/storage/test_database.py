@@ -11,7 +11,7 @@ from sqlmodel import SQLModel, func, select
 from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import StoredText, keep_artifact, load_text
-from modnorm.services.aggregator.storage.tables import Artifact, ArtifactKind
+from modnorm.services.aggregator.storage.tables import Artifact
 from tests.faults import error_at
 
 
@@ -69,7 +69,7 @@ def test_connections_that_are_all_in_use_are_an_outage(database, monkeypatch):
 
 
 def artifact(digest, content=b"x"):
-    return Artifact(digest=digest, kind=ArtifactKind.ROWS, content=content)
+    return Artifact(digest=digest, content=content)
 
 
 def test_a_failed_transaction_leaves_nothing(database):
@@ -96,7 +96,7 @@ def test_text_that_postgres_cannot_store_is_made_storable(database):
 def test_concurrent_equal_artifacts_are_stored_once(database):
     def keep(_):
         with database.write() as session:
-            keep_artifact(session, ArtifactKind.ROWS, StoredText("digest", "text"))
+            keep_artifact(session, StoredText("digest", "text"))
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(keep, range(12)))

@@ -1,6 +1,6 @@
 """The oldest schema that this version upgrades."""
 
-revision = "9"
+revision = "10"
 down_revision = None
 branch_labels = None
 depends_on = None
