@@ -1,20 +1,22 @@
 """The pages: each reads the data of its address and renders a template."""
 
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import get_args
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.types import Scope
 
 from modnorm.analysis.answers import BASE_INDEX
+from modnorm.analysis.candidates import candidate_records
 from modnorm.analysis.environments import describe_differing
 from modnorm.analysis.plots import PlotData, draw_plot, follow_theme, plot_names
 from modnorm.analysis.report import PLOT_CAPTIONS, page_environment, report_parts
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
-from modnorm.web.queries import PAGE_LINES, PageQuery, State, candidate_page, read_query
+from modnorm.web.queries import PAGE_LINES, PageQuery, read_query
 from modnorm.web.sources import Catalog, ViewedRun
 
 CALLER = "modnorm.caller"
@@ -43,6 +45,7 @@ _templates.filters["duration"] = duration
 _templates.filters |= {"environments": describe_differing, "wilson": accuracy_interval}
 
 
+LineT = TypeVar("LineT")
 _COMPARED = 6
 """Runs that fit side by side."""
 
@@ -90,22 +93,26 @@ class Pages:
     def candidates(self, request: Request) -> str:
         """Render one page of candidates."""
         run, query = self._finished_run(request)
+        keys = list(dict.fromkeys([query.sort, "index"]))
+        order = [not query.descending, True][: len(keys)]
+        found = run.results.candidates_frame.sort_values(keys, ascending=order)
+        shown, more = _on_page(candidate_records(found), query)
         return render(
             request.scope,
             "candidates.html",
             run=run,
             query=query,
-            states=get_args(State),
-            found=candidate_page(run.results.candidates_frame, query),
+            matches=len(found),
+            lines=shown,
+            more=more,
             rows=max((each.rows for each in run.results.ensembles), default=0),
         )
 
     def answers(self, request: Request) -> str:
         """Render the answers of a candidate, one page of them."""
         run, query = self._finished_run(request)
-        start = (query.page - 1) * PAGE_LINES
         answers = run.results.answers(query.candidate, query.split, wrong=query.wrong)
-        found = list(islice(answers, start, start + PAGE_LINES + 1))
+        shown, more = _on_page(answers, query)
         return render(
             request.scope,
             "answers.html",
@@ -114,8 +121,8 @@ class Pages:
             split=query.split,
             wrong=query.wrong,
             page=query.page,
-            answers=found[:PAGE_LINES],
-            more=len(found) > PAGE_LINES,
+            answers=shown,
+            more=more,
         )
 
     def answer(self, request: Request) -> str:
@@ -135,10 +142,9 @@ class Pages:
         """Render the votes of one ensemble, one page of them."""
         run, query = self._finished_run(request)
         chosen = run.results.ensemble(query.n, query.k)
-        start = (query.page - 1) * PAGE_LINES
         found = run.results.votes(None, chosen.population, chosen.ensemble_size)
         votes = (vote for vote in found if not (query.wrong and vote.correct))
-        shown = list(islice(votes, start, start + PAGE_LINES + 1))
+        shown, more = _on_page(votes, query)
         return render(
             request.scope,
             "questions.html",
@@ -147,8 +153,8 @@ class Pages:
             ensembles=run.results.ensembles,
             wrong=query.wrong,
             page=query.page,
-            votes=shown[:PAGE_LINES],
-            more=len(shown) > PAGE_LINES,
+            votes=shown,
+            more=more,
         )
 
     def question(self, request: Request) -> str:
@@ -210,3 +216,10 @@ class Pages:
 
 def _query(request: Request) -> PageQuery:
     return read_query(request.query_params, request.path_params)
+
+
+def _on_page(lines: Iterable[LineT], query: PageQuery) -> tuple[list[LineT], bool]:
+    """Return the lines of a page, and whether there is a next page."""
+    start = (query.page - 1) * PAGE_LINES
+    found = list(islice(lines, start, start + PAGE_LINES + 1))
+    return found[:PAGE_LINES], len(found) > PAGE_LINES

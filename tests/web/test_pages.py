@@ -4,6 +4,7 @@ import json
 import shutil
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 
 from modnorm.analysis.parquet_files import read_answers, read_votes, write_answers
@@ -89,6 +90,19 @@ def test_question_17_is_three_clicks_away(read, runs):
     assert "it does not vote" in page.words
 
 
+@pytest.mark.parametrize("column", ["rank", "gain"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_candidates_are_sorted_with_the_unmeasured_last(read, runs, column, descending):
+    path = runs / "first" / "candidates.csv"
+    lines = pd.read_csv(path, dtype=str).set_index("index")
+    lines.loc["3", ["rank", "gain", "selection_reward"]] = None
+    lines.reset_index().to_csv(path, index=False)
+    address = f"/runs/first/candidates?sort={column}{'&descending=1' if descending else ''}"
+    shown = [link.rpartition("/")[2] for link in read(address).links if "/candidates/" in link]
+    known = lines[column].dropna().map(float).to_dict()
+    assert shown == [*sorted(known, key=lambda each: known[each], reverse=descending), "3"]
+
+
 def test_all_answers_of_a_candidate_are_shown(read, runs):
     page = read("/runs/first/candidates/-1")
     assert "/runs/first/candidates/-1/heldout/17" in page.links
@@ -161,7 +175,6 @@ def test_runs_are_compared_and_flagged_where_they_differ(read, runs):
         ("/runs/first/candidates?sort=completion", 400, "Field: sort"),
         ("/runs/first/candidates?page=0", 400, "Field: page"),
         ("/runs/first/candidates?page=0", 400, "a whole number from 1 to 2147483647"),
-        ("/runs/first/candidates?least=nan", 400, "Field: least"),
         ("/runs/first/candidates/99999999999", 400, "Field: candidate"),
         ("/runs/first/candidates/3/other/0", 400, "Field: split"),
         ("/runs/first/candidates/3/selection/9", 404, "the run has no row 9"),
