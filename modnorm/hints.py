@@ -1,7 +1,9 @@
 """Hints for misspelt names."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+
+from modnorm.errors import InvalidInputError
 
 _LONGEST = 100
 """Characters of a misspelt name that are compared."""
@@ -25,3 +27,11 @@ def one_of(name: str, names: Iterable[str]) -> str:
     listed = f"one of {', '.join(valid)}"
     hint = did_you_mean(name, valid)
     return listed if hint is None else f"{hint} {listed}"
+
+
+def require_name(name: str, names: Collection[str], field: str, kind: str) -> None:
+    """Refuse anything but one of the known names."""
+    if name not in names:
+        raise InvalidInputError(
+            f"there is no {kind} {name!r}", field=field, remedy=one_of(name, names)
+        )

@@ -14,7 +14,6 @@ from modnorm.analysis.distillation import DistillationDocument, load_distillatio
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import DISTILLATION, RESULTS
-from modnorm.arguments import require_path
 from modnorm.client.run_directory import lock_file, state_directory
 from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
 from modnorm.hints import one_of
@@ -55,7 +54,7 @@ def log_run(directory: Path | str, tracker: str) -> None:
         raise PreconditionError(
             f"{tracker} is not installed", field="to", remedy=f"pip install 'modnorm[{tracker}]'"
         )
-    logged = _read(require_path(directory, "directory"))
+    logged = _read(Path(directory))
     try:
         TRACKERS[tracker](logged)
     except ModnormError:

@@ -16,9 +16,9 @@ from pyarrow import dataset, parquet
 from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.run_files import ANSWERS, DESCRIPTORS, REWRITE, VOTES, unreadable
 from modnorm.analysis.votes import VoteRecord
-from modnorm.arguments import require_name, require_several
 from modnorm.errors import InvalidInputError
 from modnorm.files import replaced_file
+from modnorm.hints import require_name
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.voting import AnswerCount, Ballot
 from modnorm.tasks.protocol import Judgement
@@ -153,7 +153,6 @@ def read_frame(
     """Return a file as a table of pandas."""
     _check_columns(path, schema)
     if columns is not None:
-        require_several(columns, "columns", "columns")
         columns = list(columns)  # pyarrow takes no other sequence
         for column in columns:
             require_name(column, schema.names, "columns", "column")

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
@@ -46,15 +45,9 @@ from modnorm.analysis.run_files import (
     unreadable,
 )
 from modnorm.analysis.votes import VoteRecord
-from modnorm.arguments import (
-    require_flag,
-    require_index,
-    require_name,
-    require_path,
-    require_several,
-)
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.hints import require_name
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.spec import ExperimentSpec, load_spec
@@ -145,12 +138,8 @@ class Run:
         """Return the ensemble (N, K); None stands for the largest.
 
         Raises:
-            InvalidInputError: N or K is no whole number.
             NotFoundError: the run does not report it.
         """
-        for name, value in (("population", population), ("ensemble_size", ensemble_size)):
-            if value is not None:
-                require_index(value, name, least=1)
         return select_ensemble(self.ensembles, population, ensemble_size)
 
     def answers(
@@ -170,12 +159,11 @@ class Run:
             wrong: Whether to return wrong answers only.
 
         Raises:
-            InvalidInputError: an argument has the wrong type, or there is no such split.
+            InvalidInputError: there is no such split.
             NotFoundError: the run has no such candidate, split or row.
         """
         self._require_candidate(candidate)
         self._require_place(split, row)
-        require_flag(wrong, "wrong")
         wanted: dict[str, Wanted] = {"candidate": candidate, "split": split, "row": row}
         wanted["correct"] = False if wrong else None
         return read_answers(self.path, **wanted)
@@ -189,21 +177,14 @@ class Run:
         """Return an iterator over the votes by N, then K, then row; of all ensembles, or of some.
 
         Raises:
-            InvalidInputError: an argument is no whole number.
             NotFoundError: no such row was voted on.
         """
-        wanted: dict[str, Wanted] = {
-            "row": row, "population": population, "ensemble_size": ensemble_size
-        }  # fmt: skip
-        for name, least in (("row", 0), ("population", 1), ("ensemble_size", 1)):
-            if wanted[name] is not None:
-                require_index(wanted[name], name, least=least)
         rows = max((each["rows"] for each in self.document["ensembles"]), default=0)
-        if row is not None and row >= rows:
+        if row is not None and not 0 <= row < rows:
             raise NotFoundError(
                 f"no row {row} was voted on", field="row", remedy=f"name one of 0 to {rows - 1}"
             )
-        return read_votes(self.path, **wanted)
+        return read_votes(self.path, row=row, population=population, ensemble_size=ensemble_size)
 
     def answers_frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Return `answers.parquet` as a table of pandas.
@@ -237,7 +218,6 @@ class Run:
         """Yield index and resolved descriptor of each candidate, the base first, or of one.
 
         Raises:
-            InvalidInputError: the candidate is no whole number.
             NotFoundError: the run has no such candidate.
         """
         self._require_candidate(candidate)
@@ -291,23 +271,9 @@ class Run:
             table[bound] = pd.Series(bounds, dtype=float)
         return table
 
-    def __str__(self) -> str:
-        """Return the table of ensembles, with the base below it, as `print` shows it."""
-        return f"{self.to_pandas().to_string(index=False)}\n{self._note()}"
-
-    def _repr_html_(self) -> str:
-        """Return the table of ensembles, with the base below it, as HTML for a notebook."""
-        return f"{self.to_pandas().to_html(notebook=True)}<p>{escape(self._note())}</p>"
-
-    def _note(self) -> str:
-        base = self.base.heldout_metric
-        known = "unknown" if base is None else f"{base:.4f}"
-        return f"{self.name}: {self.spec.method.name}. Held-out metric of the base: {known}."
-
     def _require_candidate(self, candidate: int | None) -> None:
         if candidate is None:
             return
-        require_index(candidate, "candidate", least=None)
         count, iterative = self.document["candidates"]["total"], self.spec.iterative
         last = BASE_INDEX - (iterative.updates if iterative else 0)
         if not last <= candidate < count:
@@ -323,8 +289,6 @@ class Run:
         """Refuse a split or a row that the run does not have."""
         if split is not None:
             require_name(split, SPLITS, "split", "split")
-        if row is not None:
-            require_index(row, "row")
         if split is None and row is None:
             return
         known = {name: count for name in SPLITS if (count := len(self.rows(name)))}
@@ -335,7 +299,7 @@ class Run:
                 remedy=f"name one of {', '.join(known)}",
             )
         counts = {name: count for name, count in known.items() if split in {None, name}}
-        if row is not None and row >= max(counts.values(), default=0):
+        if row is not None and not 0 <= row < max(counts.values(), default=0):
             ends = ", ".join(f"0 to {count - 1} ({name})" for name, count in counts.items())
             raise NotFoundError(f"the run has no row {row}", field="row", remedy=f"name {ends}")
 
@@ -355,7 +319,7 @@ def load_run(directory: Path | str) -> Run:
             names the field.
         PreconditionError: the run has not finished, or is a distillation or votes only.
     """
-    path = require_path(directory, "directory")
+    path = Path(directory)
     results = path / RESULTS
     if not results.is_file():
         raise _no_results(path)
@@ -395,8 +359,7 @@ def load_runs(directories: Sequence[Path | str]) -> list[Run]:
         InvalidInputError: a directory is named twice, or as `load_run`.
         PreconditionError: as `load_run`.
     """
-    require_several(directories, "directories", "directories")
-    paths = [require_path(directory, "directories") for directory in directories]
+    paths = list(map(Path, directories))
     places = [path.resolve() for path in paths]
     for directory, place in zip(paths, places, strict=True):
         if places.count(place) > 1:

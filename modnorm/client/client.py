@@ -7,14 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modnorm.arguments import (
-    require_flag,
-    require_function,
-    require_index,
-    require_path,
-    require_several,
-    require_text,
-)
 from modnorm.client.connection import (
     Connection,
     ask_questions,
@@ -131,13 +123,6 @@ class Client(Connection):
             InvalidInputError: a question breaks the task's schema; the message names its row.
             UnavailableError: the server could not be reached for `patience` seconds.
         """
-        require_text(experiment_id, "experiment_id")
-        for name, value in (("population", population), ("ensemble_size", ensemble_size)):
-            if value is not None:
-                require_index(value, name, least=1)
-        require_flag(ask_all, "ask_all")
-        require_function(on_progress, "on_progress")
-        require_several(questions, "questions", "rows")
         rows = [_encoded(number, question) for number, question in enumerate(questions)]
         if not rows:
             raise InvalidInputError(
@@ -162,9 +147,8 @@ class Client(Connection):
         from modnorm.analysis.run import load_run  # noqa: PLC0415 - loads pandas
         from modnorm.client.fetching import save_run_to  # noqa: PLC0415 - loads pandas
 
-        path = require_path(directory, "directory")
-        save_run_to(self, experiment_id, path)
-        return load_run(path)
+        save_run_to(self, experiment_id, Path(directory))
+        return load_run(directory)
 
 
 _AGAIN = {experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED}

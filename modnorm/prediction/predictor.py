@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from modnorm.arguments import require_flag, require_several, require_text, require_type
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import EngineSettings, load_engine
@@ -53,11 +52,7 @@ class BasePlace:
 
 @dataclass(frozen=True, slots=True)
 class PredictionSettings:
-    """How an ensemble answers.
-
-    Raises:
-        InvalidInputError: a value has the wrong type.
-    """
+    """How an ensemble answers."""
 
     place: BasePlace = field(default_factory=BasePlace)
     """The place of the base on this machine."""
@@ -65,11 +60,6 @@ class PredictionSettings:
     """Engine by name."""
     ask_all: bool = False
     """Whether experts also answer questions whose vote is settled."""
-
-    def __post_init__(self) -> None:
-        require_type(self.place, BasePlace, "place")
-        require_text(self.engine, "engine")
-        require_flag(self.ask_all, "ask_all")
 
 
 class Predictor:
@@ -155,8 +145,6 @@ def predict(
         ConflictError: the model of the base's name is another one.
         EvaluationError: an expert cannot answer, or the engine failed.
     """
-    require_several(questions, "input", "rows")
-    settings = PredictionSettings() if settings is None else settings
-    require_type(settings, PredictionSettings, "settings")
-    predictor = Predictor(define_ensemble(run, population, ensemble_size), settings)
+    ensemble = define_ensemble(run, population, ensemble_size)
+    predictor = Predictor(ensemble, settings or PredictionSettings())
     return tuple(predictor.predict(predictor.encode_rows(questions)))

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
-from modnorm import errors
+from modnorm import Client, errors
 from modnorm.client import connection
 from modnorm.client import connection as watching
 from modnorm.client.experiments import Event, Experiment, ExperimentState, ExperimentSummary
@@ -257,3 +257,10 @@ def test_a_long_silence_is_no_loss(connect, serve, servicer, monkeypatch):
     target = serve(servicer(WatchExperiment=silent_for_two_streams))
     assert [found.cursor for found in connect(target, patience=0.5).watch("e1")] == [1]
     assert opened == [0, 0, 0]
+
+
+def test_only_patience_may_be_endless():
+    with Client("127.0.0.1:1", patience=float("inf")) as client:
+        assert client.patience == float("inf")
+    with pytest.raises(errors.InvalidInputError, match=r"timeout: .*finite"):
+        Client("127.0.0.1:1", timeout=float("inf"))
