@@ -7,8 +7,7 @@ import math
 import operator
 import sys
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from fractions import Fraction
 
@@ -131,9 +130,12 @@ CONVERSIONS = frozenset(
 """Functions of one value that reveal no more than the value."""
 
 
+_MODULES = frozenset(name.partition(".")[0] for name in _PURE if "." in name)
+
+
 def is_builtin_name(name: str) -> bool:
-    """Whether a bare name usually means a built-in or a pure function."""
-    return name in _PURE or name in NUMERIC or hasattr(builtins, name)
+    """Whether a bare name usually means a built-in, a pure function or its module."""
+    return any(name in names for names in (_PURE, NUMERIC, _MODULES)) or hasattr(builtins, name)
 
 
 def bounded_number(value: object) -> object:
@@ -188,131 +190,3 @@ def _call(node: ast.Call, name: str, shadowed: Collection[str]) -> object:
     arguments = [_evaluate(argument, shadowed) for argument in node.args]
     named = {str(word.arg): _evaluate(word.value, shadowed) for word in node.keywords}
     return _PURE[name](*arguments, **named)
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A value that the caller knows without the program."""
-
-    value: object
-
-
-@dataclass(frozen=True, slots=True)
-class LoopVariable:
-    """The value of a loop's variable."""
-
-    name: str
-    items: "Expression"
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """An expression that the program evaluates."""
-
-    source: str
-    variables: tuple[str, ...] = ()
-    """Loop variables in the source; their values are sent with the query."""
-    functions: frozenset[str] = field(default=frozenset(), compare=False)
-    """Names in the source that the program defines."""
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionCall:
-    """A trusted function of constants and answers."""
-
-    function: Function
-    arguments: Sequence["Expression"]
-    keywords: Sequence[tuple[str, "Expression"]] = ()
-    numeric: bool = True
-    """Whether the function takes numbers only, whose size is then bounded."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonChain:
-    """A chain of comparisons; `operators[i]` lies between operands i and i + 1."""
-
-    operands: Sequence["Expression"]
-    operators: Sequence[Comparison]
-
-
-@dataclass(frozen=True, slots=True)
-class BooleanOperation:
-    """`and` (if `every`) or `or` of conditions, evaluated from the left until decided."""
-
-    every: bool
-    conditions: Sequence["Expression"]
-
-
-@dataclass(frozen=True, slots=True)
-class Negation:
-    condition: "Expression"
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """`for TARGET in ITEMS if CONDITIONS`."""
-
-    target: "Target"
-    items: "Expression"
-    conditions: Sequence["Expression"]
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregation:
-    """A trusted function, such as `all` or `list`, of the elements of a comprehension."""
-
-    function: Function
-    element: "Expression"
-    loops: Sequence[Loop]
-
-
-Expression = (
-    Constant
-    | LoopVariable
-    | Query
-    | FunctionCall
-    | ComparisonChain
-    | BooleanOperation
-    | Negation
-    | Aggregation
-)
-Target = str | tuple["Target", ...]
-
-
-def needs_program(expression: Expression) -> bool:
-    """Whether any part of an expression is a query."""
-    return isinstance(expression, Query) or any(map(needs_program, _parts(expression)))
-
-
-def has_constant(expression: Expression) -> bool:
-    """Whether part of an expression is a constant, which the program never sees."""
-    match expression:
-        case Constant():
-            return True
-        case LoopVariable(items=values) | Aggregation(element=values):
-            return has_constant(values)
-        case FunctionCall(arguments=arguments, keywords=keywords):
-            return any(map(has_constant, (*arguments, *(value for _, value in keywords))))
-    return False
-
-
-def program_functions(expression: Expression) -> frozenset[str]:
-    """Return the names of the program's functions that an expression depends on."""
-    own = expression.functions if isinstance(expression, Query) else frozenset[str]()
-    return own.union(*map(program_functions, _parts(expression)))
-
-
-def _parts(expression: Expression) -> Iterator[Expression]:
-    match expression:
-        case LoopVariable(items=part) | Negation(condition=part):
-            yield part
-        case FunctionCall(arguments=arguments, keywords=keywords):
-            yield from arguments
-            yield from (value for _, value in keywords)
-        case ComparisonChain(operands=parts) | BooleanOperation(conditions=parts):
-            yield from parts
-        case Aggregation(element=element, loops=loops):
-            yield element
-            for loop in loops:
-                yield loop.items
-                yield from loop.conditions

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from modnorm.errors import EngineError, UnavailableError
+from modnorm.sandbox.decoding import MalformedValueError, decode
 from modnorm.sandbox.jail.jail_messages import (
     READY,
     EndReason,
@@ -30,7 +31,6 @@ from modnorm.sandbox.jail.jail_messages import (
 )
 from modnorm.sandbox.jail.warden import SETUP_SECONDS
 from modnorm.sandbox.program import Limits, Verdict
-from modnorm.sandbox.trusted_functions import MalformedValueError, decode
 
 _PROJECT = str(Path(__file__).resolve().parents[2])
 _BOOT = (

@@ -9,7 +9,7 @@ docstrings do not split a vote. The set-up code comes after the program, whose c
 `mbpp-reference-v1` votes by the exact text and keeps Markdown fences inside the answer tag. It
 puts the set-up code first, so no program can solve tasks 367 and 927.
 
-Both refuse rows with tests that only the program itself could report (`modnorm.sandbox.planning`).
+Both refuse rows with tests that `modnorm.sandbox.planning` cannot judge.
 """
 
 import ast

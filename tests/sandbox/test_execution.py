@@ -66,18 +66,6 @@ ROWS = {
     "imports of the library": (("import sqlite3, xml.dom, zoneinfo, email.message\n"
                                "def f(): return sqlite3.connect(':memory:')"
                                ".execute('select 2').fetchone()[0]"), ["assert f() == 2"]),
-    "types": ("class P(int): pass\ndef f(x): return P(x)\ndef g(): return {}.keys()",
-              ["assert isinstance(f(1), int)", "assert type(f(1)) == int",
-               "assert not isinstance(f(1), (str, list))", "assert type(g()) is set"]),
-    "two answers": ("def f(x): return [x]",
-                    ["assert f(1) == f(1)", "assert f(1) != f(2)", "assert f(1) < f(2)"]),
-    "loops": ("def f(x): return x * x\ndef g(n): yield from range(n)\ndef h(): return {'a': 1}",
-              ["assert all(f(x) == y for x, y in [(2, 4), (3, 9)])",
-               "assert [f(x) for x in range(4)] == [0, 1, 4, 9]",
-               "assert all(f(x) == x**2 for x in (1.5, -2) if x)",
-               "assert all(isinstance(x, int) for x in g(3))",
-               "assert all(k == 'a' and v == 1 for k, v in h().items())",
-               "assert sum(f(x) for x in g(4)) == 14"]),
     "windows line ends": ("def f():\r\n    return 1\r\n", ["assert f() == 1\r\n"]),
 }  # fmt: skip
 
@@ -102,12 +90,7 @@ def test_a_correct_program_passes(sandbox, solution, tests):
         ("def f(): return False", "assert f()"),
         ("def f(x): return x", "assert f() == 1"),
         ("def g(): return 1", "assert f() == 1"),
-        ("def f(): return True", "assert type(f()) == int"),
-        ("def f(): return object()", "assert isinstance(f(), int)"),
-        ("def f(): return object()", "assert f() == f()"),
-        ("from random import random as f", "assert f() == f()"),
-        ("def f(x): return 4", "assert all(f(x) == y for x, y in [(2, 4), (3, 9)])"),
-        ("def f(x): raise ValueError", "assert [f(x) for x in (1, 2)] == [1, 2]"),
+        ("def f(): return object()", "assert f() == 1"),
     ],
 )
 def test_a_wrong_program_fails(sandbox, solution, test):
@@ -144,18 +127,11 @@ def test_the_first_failure_is_named_and_ends_the_program(sandbox):
     assert outcome.printed == "called 1\ncalled 2\n"
 
 
-def test_tests_that_only_the_program_could_report_are_refused(sandbox):
+def test_tests_that_cannot_be_judged_are_refused(sandbox):
     test = "for x in range(3):\n    assert f(x) == x"
     program = Program(["def f(x): return x"], ["assert f(1) == 1", test])
-    with error_at("tests[1]", "it holds: for x in range.3.: assert f.x. == x"):
+    with error_at("tests[1]", "with constants: for x in range.3.: assert f.x. == x"):
         sandbox.execute(program)
-
-
-def test_the_work_of_judging_is_bounded(sandbox):
-    test = "assert all(x == 0 for y in range(2000) for x in f())"
-    outcome = sandbox.execute(Program(["def f(): return [0] * 50_000"], [test]))
-    assert outcome.verdict is Verdict.FAILED
-    assert outcome.detail == "test 0 takes too much work to judge"
 
 
 @pytest.mark.parametrize(

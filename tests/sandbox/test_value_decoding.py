@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modnorm.sandbox.decoding import MalformedValueError, Opaque, decode
 from modnorm.sandbox.jail.interpreter import encode
-from modnorm.sandbox.trusted_functions import MalformedValueError, Opaque, decode
 
 SCALARS = st.one_of(
     st.none(),
