@@ -122,36 +122,19 @@ def describe_pairs(pairs: Sequence[PairedEnsembles], first: str, other: str) -> 
         return f"{first} and {other} share no (N, K), so no rows are paired."
     last = pairs[-1]
     verdict = "separates" if last["separated"] else "does not separate"
-    points = 100 * last["difference"]
-    unit = "points" if compares_metric(last) else "points of row accuracy"
-    difference = f"{points:+.1f} {unit}" if points else "no difference"
-    if last["difference_interval"] is not None:
-        lower, upper = (100 * bound for bound in last["difference_interval"])
-        difference += f", 95 % bootstrap interval {lower:+.1f} to {upper:+.1f}"
-    untested = ""
-    if not compares_metric(last):
-        untested = (
-            f" The task's metric is {100 * last['metric']:.1f} % of {first} and "
-            f"{100 * last['other_metric']:.1f} % of {other}; the tests compare row accuracy."
-        )
+    separated = sum(pair["separated"] for pair in pairs)
     text = (
         f"At N={last['population']} K={last['ensemble_size']} the data {verdict} {first} and "
-        f"{other}: {difference}. Of {last['rows']} rows, {last['only_first']} are right "
-        f"only in {first} and {last['only_other']} only in {other} "
-        f"(exact McNemar p {_p(last['p_value'])}"
+        f"{other} ({100 * last['difference']:+.1f} points); it separates them at {separated} of "
+        f"{len(pairs)} (N, K), by McNemar's exact test and Holm's method at "
+        f"{100 * (1 - LEVEL):.0f} %."
     )
-    if len(pairs) == 1:
-        return f"{text}).{untested}"
-    separated = sum(pair["separated"] for pair in pairs)
+    if compares_metric(last):
+        return text
     return (
-        f"{text}, adjusted for {len(pairs)} tests p {_p(last['adjusted_p_value'])}). The data "
-        f"separates them at {separated} of {len(pairs)} (N, K), by Holm's method at "
-        f"{100 * (1 - LEVEL):.0f} %.{untested}"
+        f"{text} The task's metric is {100 * last['metric']:.1f} % of {first} and "
+        f"{100 * last['other_metric']:.1f} % of {other}; the tests compare row accuracy."
     )
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
 
 
 class ComparisonRow(TypedDict):

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modnorm.cli.console import echo, echo_table, emit_json, interruptible, say, stderr, tell
-from modnorm.cli.options import LabServer, Out, arg, check_spec, connect, opt, settings
+from modnorm.cli.options import LabServer, Out, arg, check_spec, opt, settings
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.hints import one_of
 
@@ -106,16 +105,11 @@ def plan(suite_file: SuiteFile, *, only: Only = None, set_: Settings = None) -> 
         say(f"{uncounted} cells have rows that are not counted here")
 
 
-def status(
-    suite_file: SuiteFile, *, out: Out = None, server: LabServer = None, only: Only = None
-) -> None:
-    """List the cells of a suite by state.
-
-    With --server, the lab reports on interrupted cells.
-    """
+def status(suite_file: SuiteFile, *, out: Out = None, only: Only = None) -> None:
+    """List the cells of a suite by state."""
     loaded = _reload(suite_file, out)
     cells, place = _chosen(loaded, only), _directory(out, loaded)
-    _show_status(loaded, cells, place, every=True, server=server)
+    _show_status(loaded, cells, place, every=True)
 
 
 def tables(suite_file: SuiteFile, *, out: Out = None) -> None:
@@ -281,19 +275,12 @@ def _progress_lines() -> "Callable[[Cell, CellRecord], None]":
 
 
 def _show_status(
-    loaded: "LoadedSuite",
-    cells: "Sequence[Cell]",
-    directory: Path,
-    *,
-    every: bool = False,
-    server: str | None = None,
+    loaded: "LoadedSuite", cells: "Sequence[Cell]", directory: Path, *, every: bool = False
 ) -> None:
     """Print the state of cells: those with an error, or with `every` all."""
     from modnorm.suites.runner import suite_status
 
-    with ExitStack() as stack:
-        client = stack.enter_context(connect(server)) if server else None
-        records = suite_status(loaded.suite.name, cells, directory, client)
+    records = suite_status(loaded.suite.name, cells, directory)
     counts = Counter(str(record.state) for record in records.values())
     emit_json(
         {

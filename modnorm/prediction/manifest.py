@@ -24,8 +24,6 @@ from modnorm.tasks.row_loading import parse_question
 
 _MOST_BYTES = 2**24
 _FIELD = "manifest"
-_REMEDY = "name a file that `modnorm export --manifest` wrote"
-_FORMAT: Literal["modnorm-ensemble-2"] = "modnorm-ensemble-2"
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -65,7 +63,7 @@ class EnsembleManifest:
     prompt: ExamplePrompt
     weights_sha256: tuple[Sha256, ...]
     """Digest of each expert's weights, best-ranked expert first."""
-    format: Literal["modnorm-ensemble-2"] = _FORMAT
+    format: Literal["modnorm-ensemble-2"]
 
     def narrowed(self, population: int | None, size: int | None) -> EnsembleDefinition:
         """Return the ensemble of the first K experts."""
@@ -78,12 +76,6 @@ class EnsembleManifest:
                 remedy=f"N={self.ensemble.population}, K from 1 to {most}",
             )
         return replace(self.ensemble, experts=self.ensemble.experts[:size])
-
-
-class _Header(BaseModel):
-    """The field that tells of a file's layout."""
-
-    format: str
 
 
 _CONTENT = TypeAdapter(EnsembleManifest)
@@ -101,17 +93,15 @@ def make_manifest(
     """Return the manifest of an ensemble; each expert's weights are made once, to digest them."""
     prompt = ExamplePrompt.of(ensemble, base, example)
     descriptors = [expert.descriptor for expert in ensemble.experts]
-    return EnsembleManifest(
-        ensemble, prompt, candidate_digests(base, descriptors, ensemble.scale_map)
-    )
+    digests = candidate_digests(base, descriptors, ensemble.scale_map)
+    return EnsembleManifest(ensemble, prompt, digests, "modnorm-ensemble-2")
 
 
 def read_ensemble_manifest(path: Path) -> EnsembleManifest:
     """Read a manifest."""
     try:
         text = read_text(path, most=_MOST_BYTES)
-        is_current = _Header.model_validate_json(text).format == _FORMAT
-        manifest = _CONTENT.validate_json(text) if is_current else None
+        manifest = _CONTENT.validate_json(text)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in fault["loc"])
@@ -121,9 +111,6 @@ def read_ensemble_manifest(path: Path) -> EnsembleManifest:
         raise _refused(path, f"scale_map: {error.message}") from error
     except (OSError, ValueError) as error:
         raise _refused(path, read_fault(error)) from error
-    if manifest is None:
-        remedy = "export it again with `modnorm export --manifest`"
-        raise _refused(path, f"format: must be {_FORMAT}", remedy)
     ensemble = manifest.ensemble
     scale_map, experts = ensemble.scale_map, ensemble.experts
     for place, expert in enumerate(experts):
@@ -140,9 +127,11 @@ def read_ensemble_manifest(path: Path) -> EnsembleManifest:
     return manifest
 
 
-def _refused(path: Path, reason: str, remedy: str = _REMEDY) -> InvalidInputError:
+def _refused(path: Path, reason: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{path} is no manifest of an ensemble: {reason}", field=_FIELD, remedy=remedy
+        f"{path} is no manifest of an ensemble: {reason}",
+        field=_FIELD,
+        remedy="name a file that `modnorm export --manifest` wrote",
     )
 
 

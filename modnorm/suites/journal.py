@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -24,11 +24,7 @@ class CellState(StrEnum):
     SUBMITTED = "submitted"
     """A lab has the cell, and may work on it after the command that submitted it has ended."""
     INTERRUPTED = "interrupted"
-    """The command ended after it submitted the cell; like the next two in no journal."""
-    IN_THE_LAB = "in the lab"
-    """It is interrupted, and the lab works on it."""
-    ENDED_IN_THE_LAB = "ended in the lab"
-    """It is interrupted and ended in the lab; the next run fetches it."""
+    """The command ended after it submitted the cell; in no journal."""
     FINISHED = "finished"
     FAILED = "failed"
 
@@ -50,15 +46,6 @@ class CellRecord:
     """Service that the experiment waits for, with the reason; empty if it waits for none."""
     updated: float = 0.0
     """Seconds since the epoch."""
-
-
-def _assignments(part: Mapping[str, object]) -> Iterator[str]:
-    """Yield the settings of a fragment as `--set` takes them."""
-    for name, value in part.items():
-        if isinstance(value, Mapping):
-            yield from (f"{name}.{inner}" for inner in _assignments(value))
-        else:
-            yield f"{name}={json.dumps(value)}"
 
 
 @dataclass(slots=True)
@@ -106,9 +93,8 @@ class Journal:
     def begin(self, settings: Sequence[Fragment]) -> None:
         """Record the settings of a run; refuse the directory of a run with other settings."""
         if self._file.exists() and list(self.settings) != list(settings):
-            begun = [f"--set {path}" for part in self.settings for path in _assignments(part)]
             raise ConflictError(
-                f"{self._file.parent} was begun with {' '.join(begun) or 'no --set'}",
+                f"{self._file.parent} was begun with the settings {json.dumps(self.settings)}",
                 field="set",
                 remedy="name another directory with --out, or the same settings",
             )

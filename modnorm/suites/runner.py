@@ -1,6 +1,6 @@
 """Runs a suite: submits cells in order, several at a time, and follows each to its end.
 
-`suite_status` reads the state of the cells from their directory and, on request, from the lab.
+`suite_status` reads the state of the cells from their directory.
 
 The request id is made from a cell's spec, so a cell is the same experiment in every suite and
 command. The next run retries failed cells and reuses their finished jobs.
@@ -16,7 +16,7 @@ from typing import TypeVar
 from modnorm.client.client import Client
 from modnorm.client.connection import TERMINAL_STATES, Reconnection, get_experiment
 from modnorm.client.run_directory import RunDirectory, is_held
-from modnorm.errors import ConflictError, ModnormError, NotFoundError, UnavailableError
+from modnorm.errors import ConflictError, ModnormError, UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.suites.cells import Cell
 from modnorm.suites.journal import CellRecord, CellState, Journal
@@ -168,7 +168,14 @@ class SuiteRunner:
         if experiment.provenance.profile_digest:
             self._profiles[cell.id] = experiment.provenance.profile_digest
         if experiment.state not in TERMINAL_STATES:
-            self._note(cell, **lab_progress(experiment))
+            progress = experiment.progress
+            self._note(
+                cell,
+                phase=state_name(experiment.state),
+                done=progress.jobs_done,
+                total=progress.jobs_total,
+                waits_for=experiment.waits_for,
+            )
             return False
         if experiment.state == experiments.EXPERIMENT_STATE_SUCCEEDED:
             self._attempt(cell, partial(self._finish, cell, experiment))
@@ -194,13 +201,8 @@ class SuiteRunner:
             self.listen(cell, after)
 
 
-def suite_status(
-    suite: str, cells: Sequence[Cell], directory: Path, client: Client | None = None
-) -> dict[str, CellRecord]:
-    """Return the record of every cell by its id, with its state now.
-
-    The directory need not exist yet. A client asks the lab about interrupted cells.
-    """
+def suite_status(suite: str, cells: Sequence[Cell], directory: Path) -> dict[str, CellRecord]:
+    """Return the record of every cell by its id; the directory need not exist yet."""
     outcomes = load_outcomes(cells, directory)
     journal = Journal(directory, suite)
     is_running = is_held(directory)
@@ -213,28 +215,5 @@ def suite_status(
             record = replace(record, state=CellState.WAITING)  # its results were deleted
         elif record.state is CellState.SUBMITTED and not is_running:
             record = replace(record, state=CellState.INTERRUPTED)
-            if client is not None:
-                record = _in_the_lab(record, client)
         records[cell.id] = record
     return records
-
-
-def _in_the_lab(record: CellRecord, client: Client) -> CellRecord:
-    """Return the record of a cell in the lab, which may be another lab than before."""
-    try:
-        experiment = get_experiment(client, record.experiment)
-    except NotFoundError:
-        return record
-    has_ended = experiment.state in TERMINAL_STATES
-    state = CellState.ENDED_IN_THE_LAB if has_ended else CellState.IN_THE_LAB
-    return replace(record, state=state, **lab_progress(experiment))  # type: ignore[arg-type]  # by name
-
-
-def lab_progress(experiment: experiments.Experiment) -> dict[str, str | int]:
-    """Return the fields of a cell's record that follow its experiment."""
-    return {
-        "phase": state_name(experiment.state),
-        "done": experiment.progress.jobs_done,
-        "total": experiment.progress.jobs_total,
-        "waits_for": experiment.waits_for,
-    }

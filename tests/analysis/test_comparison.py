@@ -132,24 +132,13 @@ def test_rows_are_paired_at_every_shared_place():
 def test_words_say_whether_the_data_separates_the_runs():
     first, other = _verdicts(40, 17, 8, 35)
     clear, worse = _verdicts(40, 25, 5, 30)
-    near = describe_pairs(pair_ensembles({(20, 5): first}, {(20, 5): other}), "mn", "iso")
-    assert near.startswith(
-        "At N=20 K=5 the data does not separate mn and iso: +9.0 points, 95 % bootstrap interval "
+    places = {(20, 1): first, (20, 5): clear}, {(20, 1): other, (20, 5): worse}
+    assert describe_pairs(pair_ensembles(*places), "mn", "iso") == (
+        "At N=20 K=5 the data separates mn and iso (+20.0 points); it separates them at 1 of 2 "
+        "(N, K), by McNemar's exact test and Holm's method at 5 %."
     )
-    assert near.endswith(
-        "Of 100 rows, 17 are right only in mn and 8 only in iso (exact McNemar p = 0.108)."
-    )
-    far = describe_pairs(
-        pair_ensembles({(20, 1): first, (20, 5): clear}, {(20, 1): other, (20, 5): worse}),
-        "mn",
-        "iso",
-    )
-    assert far.startswith("At N=20 K=5 the data separates mn and iso: +20.0 points")
-    assert "p < 0.001" in far
-    assert far.endswith("The data separates them at 1 of 2 (N, K), by Holm's method at 5 %.")
-    assert "no difference" in describe_pairs(
-        pair_ensembles({(1, 1): first}, {(1, 1): first}), "a", "b"
-    )
+    near = pair_ensembles({(20, 5): first}, {(20, 5): other})
+    assert "does not separate mn and iso (+9.0 points)" in describe_pairs(near, "mn", "iso")
     assert describe_pairs([], "a", "b") == "a and b share no (N, K), so no rows are paired."
 
 
@@ -162,7 +151,6 @@ def test_several_tests_are_adjusted_together():
     pairs = pair_ensembles(dict.fromkeys(places, first), dict.fromkeys(places, other))
     assert [pair["adjusted_p_value"] for pair in pairs] == [3 * alone[0]["p_value"]] * 3
     assert not any(pair["separated"] for pair in pairs)
-    assert "p = 0.035, adjusted for 3 tests p = 0.104). " in describe_pairs(pairs, "a", "b")
 
 
 def test_a_metric_that_is_no_row_accuracy_is_named_beside_the_test():
@@ -172,5 +160,4 @@ def test_a_metric_that_is_no_row_accuracy_is_named_beside_the_test():
     (pair,) = pair_ensembles({(4, 1): first}, {(4, 1): other}, metrics)
     assert (pair["difference"], pair["metric"], pair["other_metric"]) == (0.25, 1 / 3, 1 / 2)
     text = describe_pairs([pair], "a", "b")
-    assert "+25.0 points of row accuracy" in text
     assert "33.3 % of a and 50.0 % of b" in text

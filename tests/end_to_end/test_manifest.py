@@ -107,6 +107,7 @@ def first_descriptor(content):
             "experts.0.index: must be at least 0",
         ),
         (lambda content: content.pop("format"), "format: must be given"),
+        (lambda content: content.update(format="modnorm-ensemble-1"), "only modnorm-ensemble-2"),
     ],
 )
 def test_what_is_no_manifest_is_refused(manifest, edit, told):
@@ -114,14 +115,6 @@ def test_what_is_no_manifest_is_refused(manifest, edit, told):
     with pytest.raises(InvalidInputError, match="is no manifest of an ensemble") as caught:
         read_ensemble_manifest(manifest)
     assert told in caught.value.message
-
-
-def test_a_manifest_of_another_format_is_to_be_exported_again(manifest):
-    change(manifest, lambda content: content.update(format="modnorm-ensemble-1"))
-    with pytest.raises(InvalidInputError, match="format: must be modnorm-ensemble-2") as caught:
-        read_ensemble_manifest(manifest)
-    assert caught.value.field == "manifest"
-    assert "export it again" in (caught.value.remedy or "")
 
 
 def test_nothing_is_predicted_or_served_with_other_prompts(modnorm, manifest, finished):

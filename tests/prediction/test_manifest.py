@@ -9,9 +9,8 @@ from tests.prediction.test_voting_experts import ensemble
 
 @pytest.fixture
 def manifest():
-    return EnsembleManifest(
-        ensemble([1, 2]), ExamplePrompt(question={}, tokens_sha256="0" * 64), ("0" * 64,) * 2
-    )
+    prompt = ExamplePrompt(question={}, tokens_sha256="0" * 64)
+    return EnsembleManifest(ensemble([1, 2]), prompt, ("0" * 64,) * 2, "modnorm-ensemble-2")
 
 
 def test_a_manifest_has_ensembles_of_its_first_experts(manifest):
