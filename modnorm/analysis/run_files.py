@@ -36,7 +36,7 @@ REWRITE = (
     "--out` writes its files again and repeats no work"
 )
 """Remedy for missing and damaged files of a run directory."""
-_STATE = "state"
+STATE = "state"
 """Folder in which `modnorm run` keeps the database of several runs, beside them."""
 _FILES = frozenset(
     {
@@ -44,7 +44,7 @@ _FILES = frozenset(
         *(CANDIDATES, TIMINGS, REPORT, PREDICTIONS, ".lock", "inputs.json", "distil.log"),
     }
 )
-_FOLDERS = frozenset({"plots", "rows", "rounds", _STATE})
+_FOLDERS = frozenset({"plots", "rows", "rounds", STATE})
 """What a run writes into its directory."""
 
 
@@ -97,7 +97,7 @@ def finished_runs(paths: Iterable[Path], note: Callable[[str], None]) -> list[Pa
     found: list[Path] = []
     for path in paths:
         inside = runs_inside(path)
-        if not inside and path.name == _STATE and runs_inside(path.parent):
+        if not inside and path.name == STATE and runs_inside(path.parent):
             note(f"{path} is left out: it is the database of a lab")
         elif not inside:
             raise not_a_run(path)

@@ -21,8 +21,9 @@ from modnorm.cli.options import (
 from modnorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from modnorm.cli.predict import EnsembleChoice
+    from modnorm.checkpoint.reference import Checkpoint
     from modnorm.perturbation.model_card import TokenizerFinding
+    from modnorm.prediction.ensemble_definition import EnsembleDefinition
     from modnorm.prediction.predictor import BasePlace
 
 
@@ -70,7 +71,13 @@ def export(
             field="adapters",
             remedy="give one of the two",
         )
-    from modnorm.cli.predict import EnsembleChoice
+    from modnorm.checkpoint.writing import require_new
+    from modnorm.cli.predict import is_manifest, open_ensemble
+    from modnorm.client import model_export
+    from modnorm.perturbation.adapters import export_candidate, export_state, require_adapters
+    from modnorm.prediction.ensemble_adapters import check_example
+    from modnorm.prediction.ensemble_definition import define_ensemble
+    from modnorm.prediction.manifest import read_ensemble_manifest
     from modnorm.prediction.predictor import BasePlace
 
     place = BasePlace(model, revision)
@@ -78,19 +85,26 @@ def export(
         refuse_given(
             {"rank": rank}, "manifest and adapters are of an ensemble", "give --n and --k instead"
         )
-        choice = EnsembleChoice(run, server, population, size)
-        write = _write_manifest if manifest else _write_adapters
-        write(choice, place, out)
+        if manifest:
+            check_output_file(out)
+            searched = open_run(run, server)
+            ensemble = define_ensemble(searched, population, size)
+            _write_manifest(ensemble, place, searched.rows("heldout")[0], out)
+            return
+        require_new(out)
+        ensemble, base = open_ensemble(run, server, population, size, place)
+        require_adapters(ensemble.scale_map)
+        if is_manifest(run, server):
+            finding = check_example(read_ensemble_manifest(Path(run)), base)
+        else:
+            finding = model_export.check_tokenizer(open_run(run, server), base)
+        _write_adapters(ensemble, base, finding, out)
         return
     refuse_given(
         {"n": population, "k": size},
         "this writes one model, and the option names an ensemble",
         "give --manifest or --adapters for an ensemble, --rank for a candidate",
     )
-    from modnorm.checkpoint.writing import require_new
-    from modnorm.client import model_export
-    from modnorm.perturbation.adapters import export_candidate, export_state
-
     require_new(out)
     found = open_run(run, server)
     if rank is None:
@@ -121,44 +135,26 @@ def _warn_of_tokenizer(finding: "TokenizerFinding") -> None:
         warn(finding.sentence)
 
 
-def _write_manifest(choice: "EnsembleChoice", place: "BasePlace", out: Path) -> None:
+def _write_manifest(
+    ensemble: "EnsembleDefinition", place: "BasePlace", row: str, out: Path
+) -> None:
     from modnorm.files import write_file
-    from modnorm.prediction.ensemble_definition import define_ensemble
     from modnorm.prediction.manifest import encode_manifest, make_manifest
 
-    check_output_file(out)
-    run = open_run(choice.source, choice.server)
-    ensemble = define_ensemble(run, choice.population, choice.size)
-    example = json.loads(run.rows("heldout")[0])
     base = place.find(ensemble.model, ensemble.model_digest)
-    content = encode_manifest(make_manifest(ensemble, base, example))
+    content = encode_manifest(make_manifest(ensemble, base, json.loads(row)))
     write_file(out, content)
-    size = f"N={ensemble.population} K={ensemble.ensemble_size}"
+    named = f"N={ensemble.population} K={ensemble.ensemble_size}"
     document = {"file": str(out), "bytes": len(content), "experts": list(ensemble.indices)}
-    emit(document, f"{size}  {len(content):,} bytes  {out}")
+    emit(document, f"{named}  {len(content):,} bytes  {out}")
 
 
-def _write_adapters(choice: "EnsembleChoice", place: "BasePlace", out: Path) -> None:
+def _write_adapters(
+    ensemble: "EnsembleDefinition", base: "Checkpoint", finding: "TokenizerFinding", out: Path
+) -> None:
     """Write the experts of an ensemble as adapters, and print the command that serves them."""
-    from modnorm.checkpoint.writing import require_new
-    from modnorm.client.model_export import check_tokenizer
-    from modnorm.perturbation.adapters import require_adapters
-    from modnorm.prediction.ensemble_adapters import (
-        check_example,
-        export_adapters,
-        serving_command,
-    )
-    from modnorm.prediction.manifest import read_ensemble_manifest
+    from modnorm.prediction.ensemble_adapters import export_adapters, serving_command
 
-    require_new(out)
-    ensemble = choice.find()
-    require_adapters(ensemble.scale_map)
-    base = place.find(ensemble.model, ensemble.model_digest)
-    choice.check_example(ensemble, base)
-    if choice.is_manifest:
-        finding = check_example(read_ensemble_manifest(Path(choice.source)), base)
-    else:
-        finding = check_tokenizer(open_run(choice.source, choice.server), base)
     names = export_adapters(ensemble, base, out, finding)
     _warn_of_tokenizer(finding)
     command = serving_command(base, ensemble.scale_map, out, names)

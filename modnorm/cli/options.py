@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from modnorm.client.client import Client
     from modnorm.client.settings import ClientSettings
     from modnorm.spec import ExperimentSpec
-    from modnorm.v1 import experiment_pb2 as experiments
 
 NumberT = TypeVar("NumberT", int, float)
 
@@ -182,8 +181,15 @@ def local_run(run: str, server: str | None = None) -> Path:
         return Path(run)
     from modnorm.client.fetching import cached_run
 
-    with in_lab(run, lab) as (client, experiment):
-        return cached_run(client, experiment.id)
+    with connect(lab) as client:
+        try:
+            return cached_run(client, run)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"{error.message} in the lab {lab}",
+                field=error.field,
+                remedy="name an id that `modnorm list` shows, or the directory of a run",
+            ) from error
 
 
 def open_run(run: str, server: str | None) -> "FinishedRun":
@@ -198,23 +204,6 @@ def refuse_given(options: Mapping[str, object], reason: str, remedy: str) -> Non
     for name, value in options.items():
         if value not in {None, False}:
             raise InvalidInputError(reason, field=name, remedy=remedy)
-
-
-@contextmanager
-def in_lab(experiment_id: str, server: str) -> Iterator[tuple["Client", "experiments.Experiment"]]:
-    """Connect to the lab that ran an experiment, and yield client and experiment."""
-    from modnorm.client.connection import get_experiment
-
-    with connect(server) as client:
-        try:
-            experiment = get_experiment(client, experiment_id)
-        except NotFoundError as error:
-            raise NotFoundError(
-                f"{error.message} in the lab {server}",
-                field=error.field,
-                remedy="name an id that `modnorm list` shows, or the directory of a run",
-            ) from error
-        yield client, experiment
 
 
 def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +30,7 @@ from modnorm.cli.options import (
     RunServer,
     Size,
     check_output_file,
-    in_lab,
+    connect,
     lab_of,
     open_run,
     opt,
@@ -42,43 +42,30 @@ if TYPE_CHECKING:
     from modnorm.checkpoint.reference import Checkpoint
     from modnorm.client.rescoring import Rescored
     from modnorm.prediction.ensemble_definition import EnsembleDefinition
-    from modnorm.prediction.predictor import PredictionSettings
-    from modnorm.prediction.ranked_votes import OnProgress, Prediction
-    from modnorm.tasks.row_files import Raw
+    from modnorm.prediction.predictor import BasePlace
+    from modnorm.prediction.ranked_votes import Prediction
 
 
-@dataclass(frozen=True, slots=True)
-class EnsembleChoice:
-    """The ensemble that the command line names."""
+def is_manifest(source: str, server: str | None) -> bool:
+    """Return whether an argument names the file of a manifest."""
+    return server is None and Path(source).is_file()
 
-    source: str
-    """Directory of a run, id of an experiment, or file of a manifest."""
-    server: str | None
-    """The lab that ran it."""
-    population: int | None
-    size: int | None
 
-    @property
-    def is_manifest(self) -> bool:
-        """Whether the source is a manifest."""
-        return self.server is None and Path(self.source).is_file()
+def open_ensemble(
+    source: str, server: str | None, population: int | None, size: int | None, place: "BasePlace"
+) -> "tuple[EnsembleDefinition, Checkpoint]":
+    """Return the ensemble of a run, an experiment or a manifest, with its base on this machine."""
+    from modnorm.prediction.ensemble_definition import define_ensemble
+    from modnorm.prediction.manifest import read_ensemble_manifest
 
-    def find(self) -> "EnsembleDefinition":
-        """Return the definition of the ensemble."""
-        from modnorm.prediction.ensemble_definition import define_ensemble
-        from modnorm.prediction.manifest import read_ensemble_manifest
-
-        if self.is_manifest:
-            return read_ensemble_manifest(Path(self.source)).narrowed(self.population, self.size)
-        run = open_run(self.source, self.server)
-        return define_ensemble(run, self.population, self.size)
-
-    def check_example(self, ensemble: "EnsembleDefinition", base: "Checkpoint") -> None:
-        """Check that the example of a manifest has the same prompt here."""
-        from modnorm.prediction.manifest import read_ensemble_manifest
-
-        if self.is_manifest:
-            read_ensemble_manifest(Path(self.source)).prompt.check(ensemble, base)
+    if not is_manifest(source, server):
+        ensemble = define_ensemble(open_run(source, server), population, size)
+        return ensemble, place.find(ensemble.model, ensemble.model_digest)
+    manifest = read_ensemble_manifest(Path(source))
+    ensemble = manifest.narrowed(population, size)
+    base = place.find(ensemble.model, ensemble.model_digest)
+    manifest.prompt.check(ensemble, base)
+    return ensemble, base
 
 
 def predict(
@@ -116,11 +103,18 @@ def predict(
     answers. The file appears whole or not at all.
     """
     from modnorm.cli.progress import counted
-    from modnorm.prediction.predictor import BasePlace, PredictionSettings
+    from modnorm.prediction.predictor import BasePlace, PredictionSettings, Predictor
+    from modnorm.tasks.row_loading import read_questions, read_raw_questions
 
-    choice = EnsembleChoice(run, server, population, size)
     settings = PredictionSettings(BasePlace(model, revision), engine, ask_all)
-    lab = None if local or choice.is_manifest else lab_of(run, server)
+    lab = None if local or is_manifest(run, server) else lab_of(run, server)
+    usual = PredictionSettings()
+    if lab is not None and (settings.place, settings.engine) != (usual.place, usual.engine):
+        raise InvalidInputError(
+            "the evaluators of the lab load the base in the engine of the experiment",
+            field="engine" if settings.engine != usual.engine else "model",
+            remedy="leave it out, or add --local to answer on this machine",
+        )
     if out is not None:
         check_output_file(out, questions, Path(run))
     with (
@@ -128,12 +122,18 @@ def predict(
         _engine_log(engine) if lab is None else nullcontext(),
         counted("answers") as on_progress,
     ):
-        answered = (
-            _answered_here(choice, settings, questions, on_progress)
-            if lab is None
-            else _answered_in_lab(choice, lab, settings, questions, on_progress)
-        )
-        count = _write(answered, out)
+        if lab is None:
+            ensemble, base = open_ensemble(run, server, population, size, settings.place)
+            predictor = Predictor(ensemble, base, settings)
+            encoded = predictor.encode(read_questions(predictor.task, questions))
+            count = _write(predictor.predict(encoded, on_progress), out)
+        else:
+            rows = (raw for _, raw in read_raw_questions(questions))
+            with connect(lab) as client:
+                answers = client.predict(
+                    run, rows, population, size, ask_all=ask_all, on_progress=on_progress
+                )
+                count = _write(answers, out)
     if out is not None and not emit_json({"answers": count, "file": str(out)}):
         tell(f"{amount(count, 'answer')} written to {out}")
 
@@ -154,63 +154,6 @@ def _engine_log(engine: str) -> Iterator[None]:
         tell(f"log: {log}")
         yield
     log.unlink()
-
-
-def _answered_here(
-    choice: EnsembleChoice,
-    settings: "PredictionSettings",
-    questions: Path,
-    on_progress: "OnProgress",
-) -> "Iterator[Prediction]":
-    """Yield the predictions of an engine on this machine, in the order of the questions."""
-    from modnorm.prediction.predictor import Predictor
-    from modnorm.tasks.row_loading import read_questions
-
-    ensemble = choice.find()
-    predictor = Predictor(ensemble, settings)
-    choice.check_example(ensemble, predictor.base)
-    encoded = predictor.encode(read_questions(predictor.task, questions))
-    yield from predictor.predict(encoded, on_progress)
-
-
-def _answered_in_lab(
-    choice: EnsembleChoice,
-    lab: str,
-    settings: "PredictionSettings",
-    questions: Path,
-    on_progress: "OnProgress",
-) -> "Iterator[Prediction]":
-    """Yield the predictions of a lab's evaluators, in the order of the questions."""
-    from modnorm.prediction.ensemble_definition import task_identity
-    from modnorm.prediction.predictor import PredictionSettings
-    from modnorm.tasks.row_loading import parse_question, read_raw_questions
-    from modnorm.wire.conversions import spec_from_proto
-    from modnorm.wire.run_messages import provenance
-
-    usual = PredictionSettings()
-    if (settings.place, settings.engine) != (usual.place, usual.engine):
-        raise InvalidInputError(
-            "the evaluators of the lab load the base in the engine of the experiment",
-            field="engine" if settings.engine != usual.engine else "model",
-            remedy="leave it out, or add --local to answer on this machine",
-        )
-    with in_lab(choice.source, lab) as (client, experiment):
-        task = task_identity(spec_from_proto(experiment.spec), provenance(experiment)).load()
-
-        def checked() -> "Iterator[Raw]":
-            """Yield the raw questions of the file, whose errors name the line."""
-            for place, raw in read_raw_questions(questions):
-                parse_question(task, raw, place)
-                yield raw
-
-        yield from client.predict(
-            choice.source,
-            checked(),
-            choice.population,
-            choice.size,
-            ask_all=settings.ask_all,
-            on_progress=on_progress,
-        )
 
 
 def _write(predictions: "Iterable[Prediction]", out: Path | None) -> int:

@@ -71,7 +71,7 @@ def serve(
         import time
         from functools import partial
 
-        from modnorm.cli.predict import EnsembleChoice
+        from modnorm.cli.predict import open_ensemble
         from modnorm.engines import EngineSettings, load_engine
         from modnorm.prediction.predictor import BasePlace
         from modnorm.serving.api_errors import RequestLimit, ServerMetrics
@@ -80,10 +80,8 @@ def serve(
         from modnorm.serving.switching_answers import SwitchingAnswers
 
         keys = _keys(api_keys, host)
-        choice = EnsembleChoice(run, server, population, size)
-        definition = choice.find()
-        base = BasePlace(model, revision).find(definition.model, definition.model_digest)
-        choice.check_example(definition, base)
+        place = BasePlace(model, revision)
+        definition, base = open_ensemble(run, server, population, size, place)
         ensemble = ServedEnsemble(definition, base, max_length or base.max_position)
         metrics = ServerMetrics()
         limits = EngineSettings(max_model_len=ensemble.most_tokens)

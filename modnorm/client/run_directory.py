@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from modnorm.analysis.run_files import DISTILLATION, RESULTS, SPEC, STATE
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
 from modnorm.files import encode_json, partial_path, read_fault, write_fault, write_file
 from modnorm.host import is_utf8
@@ -15,10 +16,8 @@ from modnorm.spec import ExperimentSpec
 from modnorm.spec.reading import differences
 
 _LOCK = ".lock"
-_SPEC = "spec.json"
-_RESULTS = ("results.json", "distillation.json")
+_LAST = (RESULTS, DISTILLATION)
 """Files that are written last, of a search and of a distillation."""
-_STATE = "state"
 _LOCK_SECONDS = 0.2
 """Longer than `is_held` takes in another process."""
 _LONGEST = 200
@@ -27,7 +26,7 @@ _LONGEST = 200
 
 def state_directory(path: Path) -> Path:
     """Return where an embedded lab that works in `path` keeps its database and logs."""
-    return path / _STATE
+    return path / STATE
 
 
 def lock_file(path: Path) -> Path:
@@ -35,18 +34,13 @@ def lock_file(path: Path) -> Path:
     return path / _LOCK
 
 
-def spec_file(path: Path) -> Path:
-    """Return where the run of a directory keeps its spec."""
-    return path / _SPEC
-
-
 class RunDirectory:
     """The files of one run: the spec from its start, results and report at its end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._spec = spec_file(path)
-        self._results = [path / name for name in _RESULTS]
+        self._spec = path / SPEC
+        self._results = [path / name for name in _LAST]
 
     def check(self, spec: ExperimentSpec) -> None:
         """Make sure that nothing else is in the directory.
@@ -102,7 +96,7 @@ class RunDirectory:
             )
 
     def _check_strangers(self) -> None:
-        ours = {_LOCK, _STATE, partial_path(self._spec).name}
+        ours = {_LOCK, STATE, partial_path(self._spec).name}
         strangers = {entry.name for entry in self.path.iterdir()} - ours
         if strangers:
             raise ConflictError(

@@ -65,20 +65,22 @@ class PredictionSettings:
 class Predictor:
     """An ensemble with its task and its base on this machine."""
 
-    def __init__(self, ensemble: EnsembleDefinition, settings: PredictionSettings) -> None:
+    def __init__(
+        self, ensemble: EnsembleDefinition, base: Checkpoint, settings: PredictionSettings
+    ) -> None:
         self._ensemble = ensemble
+        self._base = base
         self._settings = settings
         self.task = ensemble.task.load()
-        self.base = settings.place.find(ensemble.model, ensemble.model_digest)
 
     def encode(self, placed: Iterable[tuple[str, Row]]) -> Questions:
         """Return questions, each after its place in a file, with prompts that fit the model."""
         rows, prompts = [], []
-        encoder = PromptEncoder(self.base)
+        encoder = PromptEncoder(self._base)
         for place, row in placed:
             try:
                 prompt = encoder.encode(self.task.messages(row))
-                check_fit([prompt], self._ensemble.task.max_tokens, self.base)
+                check_fit([prompt], self._ensemble.task.max_tokens, self._base)
             except InvalidInputError as error:
                 raise InvalidInputError(
                     f"{place}: {error.message}", field="input", remedy=error.remedy
@@ -103,7 +105,7 @@ class Predictor:
         size, rows = self._ensemble.ensemble_size, len(questions.rows)
         longest = max(map(len, questions.prompts)) + self._ensemble.task.max_tokens
         settings = EngineSettings(max_model_len=longest)
-        engine = load_engine(self._settings.engine, self.base, settings)
+        engine = load_engine(self._settings.engine, self._base, settings)
         try:
             experts = VotingExperts(
                 engine, self._ensemble, self.task, ask_all=self._settings.ask_all
@@ -146,5 +148,7 @@ def predict(
         EvaluationError: an expert cannot answer, or the engine failed.
     """
     ensemble = define_ensemble(run, population, ensemble_size)
-    predictor = Predictor(ensemble, settings or PredictionSettings())
+    settings = settings or PredictionSettings()
+    base = settings.place.find(ensemble.model, ensemble.model_digest)
+    predictor = Predictor(ensemble, base, settings)
     return tuple(predictor.predict(predictor.encode_rows(questions)))

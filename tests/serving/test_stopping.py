@@ -12,8 +12,7 @@ SERVER = """
 import multiprocessing, pathlib, signal, sys, time
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm import engines
-from modnorm.cli import serving
-from modnorm.cli.predict import EnsembleChoice
+from modnorm.cli import predict, serving
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
@@ -35,7 +34,7 @@ if __name__ == "__main__":
         ModelSpec(name="tiny-thicket"), base.digest, TaskIdentity("gsm8k", "gsm8k-v3", None, 64),
         ScaleMap("randopt", base.digest, ()), 1, (expert,),
     )
-    EnsembleChoice.find = lambda _: definition
+    predict.open_ensemble = lambda *_: (definition, base)
     serving.serve("run", port=0, engine="transformers")
 """
 """A server whose engine takes ten minutes to load, in a thread and a process below it."""
