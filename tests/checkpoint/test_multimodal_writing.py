@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+from transformers import Gemma3ForConditionalGeneration
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
@@ -12,6 +12,7 @@ from modnorm.checkpoint.writing import cast_checkpoint
 from modnorm.perturbation.adapters import export_candidate
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
+from tests.random_models import random_model
 
 TEXT = {
     "hidden_size": 32,
@@ -22,22 +23,11 @@ TEXT = {
     "head_dim": 12,
     "vocab_size": 70,
 }
-VISION = {
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "image_size": 28,
-    "patch_size": 14,
-}
 
 
 @pytest.fixture
 def gemma(tmp_path):
-    config = Gemma3Config(
-        text_config=TEXT, vision_config=VISION, mm_tokens_per_image=4, image_token_index=69
-    )
-    made = Gemma3ForConditionalGeneration(config)
+    made = random_model("gemma3", **TEXT)
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter)
     made.save_pretrained(tmp_path / "gemma")

@@ -2,17 +2,18 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from tests.faults import error_at
-from tests.random_models import random_model
+from tests.random_models import GEMMA_4B, wrap
 
 SIZES = {
     "hidden_size": 32,
@@ -25,44 +26,11 @@ SIZES = {
 }
 NORMS = "input post_attention"
 MODELS = ("gemma3_text", "mistral", "olmo2", "olmo3", "qwen3")
-GEMMA_4B = {
-    "model_type": "gemma3",
-    "eos_token_id": [1, 106],
-    "torch_dtype": "bfloat16",
-    "text_config": {
-        "model_type": "gemma3_text",
-        "hidden_size": 2560,
-        "intermediate_size": 10240,
-        "num_hidden_layers": 34,
-        "sliding_window": 1024,
-    },
-    "vision_config": {"hidden_size": 1152},
-}
 
 
 @pytest.fixture
-def save(tmp_path):
-    def save(family, **changes):
-        made = random_model(family, **SIZES, **changes)
-        for parameter in made.parameters():
-            torch.nn.init.normal_(parameter)
-        made.save_pretrained(tmp_path)
-        return tmp_path
-
-    return save
-
-
-def wrap(directory, prefix):
-    """Make a text checkpoint the decoder of a multimodal one."""
-    file, config = directory / "model.safetensors", directory / "config.json"
-    stored = {
-        name.replace("model.", prefix, 1): tensor for name, tensor in load_file(file).items()
-    }
-    stored["vision_tower.embeddings.weight"] = torch.ones(3, dtype=torch.float16)
-    save_file(stored, file, metadata={"format": "pt"})
-    text = json.loads(config.read_text())
-    outer = {"model_type": "gemma3", "dtype": text["dtype"], "eos_token_id": [2, 5]}
-    config.write_text(json.dumps({**outer, "text_config": text}))
+def save(save_model):
+    return partial(save_model, dtype=torch.float32, **SIZES)
 
 
 @pytest.mark.parametrize("bias", [False, True])

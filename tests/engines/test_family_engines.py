@@ -4,7 +4,6 @@ If a family has windows, some layers have a window of 8 tokens. All models have 
 hidden size over heads, and a vocabulary that is no multiple of 64.
 """
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from modnorm.checkpoint.prompts import PromptEncoder
@@ -28,7 +26,7 @@ from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.methods import build_scale_map
-from tests.random_models import random_model
+from tests.random_models import random_model, vary, wrap
 
 VOCABULARY = 1030
 WINDOW = 8
@@ -78,30 +76,10 @@ def save(model: PreTrainedModel, directory: Path) -> Path:
     return directory
 
 
-def wrap(directory: Path) -> Path:
-    """Make a text checkpoint the decoder of a multimodal one, named as on the Hub."""
-    file = directory / "model.safetensors"
-    stored = {f"language_model.{name}": tensor for name, tensor in load_file(file).items()}
-    stored["vision_tower.vision_model.post_layernorm.weight"] = torch.ones(4)
-    stored["multi_modal_projector.mm_input_projection_weight"] = torch.ones(4, 48)
-    save_file(stored, file, metadata={"format": "pt"})
-    config = directory / "config.json"
-    text = json.loads(config.read_text())
-    outer = {"model_type": "gemma3", "dtype": text["dtype"], "eos_token_id": [2]}
-    config.write_text(json.dumps({**outer, "text_config": {**text, "eos_token_id": 1}}))
-    return directory
-
-
 def seeded(family: str, **changes: object) -> PreTrainedModel:
     with torch.random.fork_rng():
         torch.manual_seed(5)
-        model = random_model(family, **{**SIZES, **MODELS[family], **changes})
-    for name, parameter in model.named_parameters():
-        if "norm" in name:
-            parameter.data.add_(torch.linspace(-0.3, 0.4, parameter.numel()))
-        elif "embed_tokens" in name:  # so that the attended tokens decide, not the last token
-            parameter.data.mul_(0.03)
-    return model
+        return vary(random_model(family, **{**SIZES, **MODELS[family], **changes}))
 
 
 @pytest.fixture(scope="module")

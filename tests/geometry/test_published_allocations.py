@@ -6,6 +6,7 @@ from modnorm.checkpoint.families import physical_layout
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.geometry.scales import masses_and_base_scales, scale_table
 from modnorm.spec import Masses
+from tests.random_models import GEMMA_4B
 
 
 def config(model_type, *sizes, **more):
@@ -30,19 +31,6 @@ QWEN_15B = config("qwen2", 1536, 28, 12, 2, 8960, 151936)
 QWEN_3B = config("qwen2", 2048, 36, 16, 2, 11008, 151936)
 LLAMA_3B = config("llama", 3072, 28, 24, 8, 8192, 128256, head_dim=128)
 OLMO_7B = config("olmo3", 4096, 32, 32, 32, 11008, 100278, tie_word_embeddings=False)
-GEMMA_4B = {
-    "model_type": "gemma3",
-    "eos_token_id": [1, 106],
-    "text_config": {
-        "model_type": "gemma3_text",
-        "hidden_size": 2560,
-        "intermediate_size": 10240,
-        "num_hidden_layers": 34,
-        "sliding_window": 1024,
-    },
-    "vision_config": {"hidden_size": 1152},
-}
-"""As published, without defaults."""
 
 
 def base_map(model):

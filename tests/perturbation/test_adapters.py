@@ -7,12 +7,7 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    Gemma3Config,
-    Gemma3ForConditionalGeneration,
-)
+from transformers import AutoModelForCausalLM
 
 from modnorm.checkpoint.families import FAMILIES, family_of
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -24,6 +19,7 @@ from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.methods import build_scale_map
+from tests.random_models import random_model
 
 RANK = 3
 SIZES = {
@@ -35,14 +31,6 @@ SIZES = {
     "head_dim": 8,
     "vocab_size": 70,
 }
-VISION = {
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "image_size": 28,
-    "patch_size": 14,
-}
 
 
 @pytest.fixture
@@ -51,16 +39,7 @@ def make_base(tmp_path):
 
     def make(family):
         torch.manual_seed(7)
-        if family == "gemma3":
-            config = Gemma3Config(
-                text_config=SIZES,
-                vision_config=VISION,
-                mm_tokens_per_image=4,
-                image_token_index=69,
-            )
-            model = Gemma3ForConditionalGeneration(config)
-        else:
-            model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **SIZES))
+        model = random_model(family, **SIZES)
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter)
         model.save_pretrained(tmp_path / "base")

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from modnorm.tasks import get_task
 from modnorm.tasks.countdown import format_score
 from modnorm.tasks.row_loading import prompt_question
-from tests.faults import error_at
 
 TASK = get_task("countdown")
 ROW = TASK.parse({"numbers": [44, 19, 35], "target": "98", "id": 0, "context": "", "solution": ""})
@@ -164,31 +163,6 @@ def test_the_format_score_is_that_of_the_regular_expressions(text):
         expected = 0.1 * bool(re.search(r"<think>.*?</think>", whole, re.DOTALL))
         expected += 0.5 * bool(re.search(r"<answer>.*?</answer>", whole, re.DOTALL))
     assert format_score(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("raw", "column"),
-    [
-        ({"target": 98}, "numbers"),
-        ({"numbers": [], "target": 98}, "numbers"),
-        ({"numbers": "44 19", "target": 98}, "numbers"),
-        ({"numbers": [44, "19"], "target": 98}, "numbers"),
-        ({"numbers": [44, True], "target": 98}, "numbers"),
-        ({"numbers": [44, -1], "target": 98}, "numbers"),
-        ({"numbers": [44, 1.5], "target": 98}, "numbers"),
-        ({"numbers": [44, 10**10], "target": 98}, "numbers"),
-        ({"numbers": [44]}, "target"),
-        ({"numbers": [44], "target": "many"}, "target"),
-        ({"numbers": [44], "target": "9" * 5000}, "target"),
-        ({"numbers": [44], "target": None}, "target"),
-        ({"numbers": [44], "target": True}, "target"),
-        ({"numbers": [44], "target": float("nan")}, "target"),
-        ({"numbers": [44], "target": float("inf")}, "target"),
-    ],
-)
-def test_malformed_rows_name_their_column(raw, column):
-    with error_at(column):
-        TASK.parse(raw)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 import pytest
 
 from modnorm.tasks import get_task
-from tests.faults import error_at
 
 TASK = get_task("uspto50k")
 PUBLISHED = get_task("uspto50k", scorer="reference")
@@ -70,20 +69,3 @@ def test_selection_is_micro_and_reporting_balanced():
 def test_the_published_metric_compares_texts_where_its_reward_compares_numbers():
     judgement = PUBLISHED.judge(ROWS[0], "<answer>08</answer>")
     assert (judgement.reward, judgement.vote, judgement.correct) == (1.0, "08", False)
-
-
-@pytest.mark.parametrize(
-    ("raw", "column"),
-    [
-        ({"class": 1}, "rxn_smiles"),
-        ({"rxn_smiles": "CCO", "class": 1}, "rxn_smiles"),
-        ({"rxn_smiles": "C>>C", "class": 0}, "class"),
-        ({"rxn_smiles": "C>>C", "class": 11}, "class"),
-        ({"rxn_smiles": "C>>C", "class": "one"}, "class"),
-        ({"rxn_smiles": "C>>C", "class": True}, "class"),
-        ({"rxn_smiles": "C>>C"}, "class"),
-    ],
-)
-def test_malformed_rows_name_their_column(raw, column):
-    with error_at(column):
-        TASK.parse(raw)

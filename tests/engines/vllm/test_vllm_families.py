@@ -4,19 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from transformers import (
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    MistralConfig,
-    MistralForCausalLM,
-    Olmo2Config,
-    Olmo2ForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedModel
 
 pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
@@ -29,6 +17,7 @@ from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.errors import IncompatibleError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
+from tests.random_models import random_model, vary
 
 SIZES: dict[str, object] = {
     "vocab_size": 1024,
@@ -44,41 +33,26 @@ SIZES: dict[str, object] = {
 }
 HEADS = {"head_dim": 32}
 KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
-WINDOWS = {"sliding_window": 8, "layer_types": KINDS}
+SETTINGS: dict[str, dict[str, object]] = {
+    "gemma3_text": {**HEADS, "sliding_window": 8, "layer_types": KINDS},
+    "mistral": {**HEADS, "sliding_window": 8, "tie_word_embeddings": False},
+    "olmo2": {"hidden_size": 128},
+    "qwen2": {
+        "hidden_size": 128,
+        "tie_word_embeddings": True,
+        "use_sliding_window": True,
+        "sliding_window": 8,
+        "max_window_layers": 0,
+    },
+    "qwen3": {**HEADS, "tie_word_embeddings": True},
+}
+"""Settings of each family beside `SIZES`."""
 PROMPTS = [[5, 6, 7], list(range(20, 28)), [3 * i % 997 for i in range(11, 41)]]
 
 
-def _varied(model: PreTrainedModel) -> PreTrainedModel:
-    """Make norms matter, and the attended tokens decide instead of the last one."""
-    for name, parameter in model.named_parameters():
-        if "norm" in name:
-            parameter.data.add_(torch.linspace(-0.3, 0.4, parameter.numel()))
-        elif "embed_tokens" in name:
-            parameter.data.mul_(0.03)
-    return model
-
-
-def _gemma3() -> PreTrainedModel:
-    return Gemma3ForCausalLM(Gemma3TextConfig.from_dict({**SIZES, **HEADS, **WINDOWS}))
-
-
-def _mistral() -> PreTrainedModel:
-    window = {"sliding_window": 8, "tie_word_embeddings": False}
-    return MistralForCausalLM(MistralConfig.from_dict({**SIZES, **HEADS, **window}))
-
-
-def _olmo2() -> PreTrainedModel:
-    return Olmo2ForCausalLM(Olmo2Config.from_dict({**SIZES, "hidden_size": 128}))
-
-
-def _qwen2_with_windows() -> PreTrainedModel:
-    windows = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}
-    sizes = {**SIZES, "hidden_size": 128, "tie_word_embeddings": True}
-    return Qwen2ForCausalLM(Qwen2Config.from_dict({**sizes, **windows}))
-
-
-def _qwen3() -> PreTrainedModel:
-    return Qwen3ForCausalLM(Qwen3Config.from_dict({**SIZES, **HEADS, "tie_word_embeddings": True}))
+def _model(family: str) -> PreTrainedModel:
+    torch.manual_seed(3)
+    return vary(random_model(family, **{**SIZES, **SETTINGS[family]}))
 
 
 def _with_second_form(model: PreTrainedModel, checkpoint: Checkpoint) -> Checkpoint:
@@ -90,26 +64,25 @@ def _with_second_form(model: PreTrainedModel, checkpoint: Checkpoint) -> Checkpo
 
 
 @pytest.mark.parametrize(
-    ("build", "sequences", "step_tokens"),
+    ("family", "sequences", "step_tokens"),
     # The bound for windows, more sequences than that, or vLLM's own number.
     [
-        (_gemma3, 2049, "2049"),
-        (_mistral, 4, "2048"),
-        (_qwen2_with_windows, 4, "2048"),
-        (_qwen3, 4, "512"),
+        ("gemma3_text", 2049, "2049"),
+        ("mistral", 4, "2048"),
+        ("qwen2", 4, "2048"),
+        ("qwen3", 4, "512"),
     ],
 )
 def test_a_family_answers_as_in_transformers(
-    build: Callable[[], PreTrainedModel],
+    family: str,
     sequences: int,
     step_tokens: str,
     make_checkpoint: Callable[[PreTrainedModel], Checkpoint],
     answers: Callable[..., dict[int, str]],
 ) -> None:
-    torch.manual_seed(3)
-    model = _varied(build())
+    model = _model(family)
     checkpoint = make_checkpoint(model)
-    if build is _mistral:
+    if family == "mistral":
         checkpoint = _with_second_form(model, checkpoint)
     scale_map = build_scale_map("randopt", checkpoint)
     drawn = Descriptor("portable-v1", 1, scale_map.method, 0.05, scale_map.digest)
@@ -130,5 +103,6 @@ def test_a_family_answers_as_in_transformers(
 def test_a_family_without_a_class_of_its_own_is_refused(
     make_checkpoint: Callable[[PreTrainedModel], Checkpoint],
 ) -> None:
+    checkpoint = make_checkpoint(_model("olmo2"))
     with pytest.raises(IncompatibleError, match="use the transformers engine"):
-        VllmEngine(make_checkpoint(_olmo2()), EngineSettings(max_model_len=128, max_num_seqs=4))
+        VllmEngine(checkpoint, EngineSettings(max_model_len=128, max_num_seqs=4))

@@ -1,4 +1,4 @@
-"""Export of a trained state as a checkpoint."""
+"""Export of a candidate or of a trained state as a checkpoint."""
 
 import json
 
@@ -10,8 +10,10 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import load_engine
 from modnorm.errors import ConflictError, IncompatibleError
-from modnorm.perturbation.adapters import export_state
+from modnorm.perturbation.adapters import export_candidate, export_state
+from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
+from modnorm.perturbation.methods import build_scale_map
 
 
 @pytest.fixture
@@ -46,3 +48,22 @@ def test_a_foreign_lineage_or_used_directory_is_refused(checkpoint, lineage, tmp
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(ConflictError, match="not empty"):
         export_state(checkpoint, lineage, tmp_path)
+
+
+@pytest.mark.parametrize("rank", [None, 4])
+def test_an_exported_candidate_equals_the_weights_in_engines(checkpoint, tmp_path, rank):
+    scale_map = build_scale_map("randopt", checkpoint, rank=rank)
+    engine = load_engine("transformers", checkpoint)
+    drawn = Descriptor("portable-v1", 7, "randopt", 0.01, scale_map.digest)
+    with engine.candidate(drawn, scale_map) as resolved:
+        held = engine.weights_sha256()
+    engine.close()
+
+    digest = export_candidate(checkpoint, resolved, scale_map, tmp_path / "model")
+
+    assert digest == held
+    stored = CheckpointWeights(resolve_checkpoint(str(tmp_path / "model")))
+    assert weights_sha256(stored.layout, stored.read) == held
+    assert json.loads((tmp_path / "model" / "candidate.json").read_text())["seed"] == 7
+    with pytest.raises(ConflictError, match="not empty"):
+        export_candidate(checkpoint, resolved, scale_map, tmp_path / "model")
