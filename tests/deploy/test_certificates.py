@@ -2,16 +2,15 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from modnorm.services.common.healthcheck import check
 from modnorm.wire.connection import Credentials
+from verification.labs.servers import free_port
 from verification.labs.waiting import wait_until
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-certificates"
@@ -27,9 +26,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def target(folder):
     """A service that refuses callers without a certificate."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        target = f"127.0.0.1:{probe.getsockname()[1]}"
+    target = f"127.0.0.1:{free_port()}"
     environment = os.environ | {
         "MODNORM_BIND_ADDRESS": target,
         "MODNORM_TLS_CA": str(folder / "tls_ca"),

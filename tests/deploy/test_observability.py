@@ -5,11 +5,10 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from modnorm.services.common.metrics import CallMetrics
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
 from modnorm.services.sandbox.servicer import SandboxMetrics
 from modnorm.serving.api_errors import ServerMetrics
+from verification.labs.servers import free_port
 from verification.labs.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -137,9 +137,7 @@ def test_processes_show_their_metrics(start_module, tmp_path):
 
 def started(name, folder, start_module, stack):
     """Start a service; return the address of its metrics."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     environment = {key: value for key, value in os.environ.items() if "MODNORM" not in key} | {
         "MODNORM_BIND_ADDRESS": "127.0.0.1:0",
         "MODNORM_METRICS_ADDRESS": address,

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,36 +18,33 @@ from modnorm.search.voting import Answer, plurality
 from modnorm.services.aggregator.experiments.run_writing import candidate_row
 from modnorm.services.aggregator.server import Aggregator
 from modnorm.services.aggregator.storage.tables import Split
-from modnorm.services.calibrator.servicer import CalibrationServicer
+from modnorm.services.calibrator.server import build as build_calibrator
 from modnorm.services.common.channels import open_service_channel
-from modnorm.services.common.settings import AggregatorSettings, ServiceSettings
-from modnorm.services.sampler.servicer import SamplingServicer
+from modnorm.services.common.service_process import ANY_PORT, start_service
+from modnorm.services.common.settings import (
+    AggregatorSettings,
+    CalibratorSettings,
+    SamplerSettings,
+)
+from modnorm.services.sampler.server import build as build_sampler
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import UnmarkedTask
-from modnorm.v1 import (
-    calibration_pb2_grpc,
-    evaluation_pb2,
-    evaluation_pb2_grpc,
-    experiment_pb2,
-    experiment_pb2_grpc,
-    sampling_pb2_grpc,
-)
+from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.answer_sheets import pack_answers
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import from_rpc_error
 from tests.services.aggregator.world import world  # noqa: F401 - a fixture of all tests here
-from tests.services.loopback import on_loopback
 from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import HANG_SECONDS
 
 TASK = get_task("gsm8k")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
 def database_url(request, tmp_path) -> str:
-    """An empty database of either kind."""
-    if request.param == "postgres":
+    """An empty database: SQLite, or in turn each kind for tests marked by `on_both_databases`."""
+    if getattr(request, "param", "sqlite") == "postgres":
         return str(request.getfixturevalue("postgres_url"))
     return f"sqlite:///{tmp_path}/modnorm.db"
 
@@ -143,8 +140,10 @@ class Lab:
     def worker(self, **named):
         return SyntheticWorker(self.channel, **named)
 
-    async def file(self, experiment_id, name):
-        request = experiment_pb2.GetRunFileRequest(experiment_id=experiment_id, name=name)
+    async def file(self, experiment_id, name, offset=0):
+        request = experiment_pb2.GetRunFileRequest(
+            experiment_id=experiment_id, name=name, offset=offset
+        )
         stream = self.experiments.GetRunFile(request, timeout=HANG_SECONDS)
         return b"".join([response.chunk async for response in stream])
 
@@ -299,24 +298,13 @@ def answer_of(descriptor, index, row):
 @asynccontextmanager
 async def upstream(tmp_path):
     """Start the real sampler and calibrator."""
-    settings = ServiceSettings(cache_dir=tmp_path / "cache", model_roots=None)
-
-    def register_sampler(server):
-        sampling_pb2_grpc.add_SamplingServiceServicer_to_server(SamplingServicer(settings), server)
-        return ("modnorm.v1.SamplingService",)
-
-    def register_calibrator(server):
-        servicer = CalibrationServicer(settings)
-        calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
-        return ("modnorm.v1.CalibrationService",)
-
-    async with (
-        on_loopback(register_sampler) as (sampler, _),
-        on_loopback(register_calibrator) as (calibrator, _),
-    ):
+    given = {"bind_address": ANY_PORT, "cache_dir": tmp_path / "cache", "model_roots": None}
+    sampler = build_sampler(SamplerSettings(**given, stop_grace=0))
+    calibrator = build_calibrator(CalibratorSettings(**given, stop_grace=0))
+    async with AsyncExitStack() as stack:
         yield {
-            "sampler_target": f"127.0.0.1:{sampler.port}",
-            "calibrator_target": f"127.0.0.1:{calibrator.port}",
+            "sampler_target": await start_service(sampler, stack),
+            "calibrator_target": await start_service(calibrator, stack),
         }
 
 

@@ -16,6 +16,7 @@ from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.row_files import OpenedSource
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from modnorm.wire.answer_sheets import pack_answers, unpack_answers
+from tests.services.aggregator.world import on_both_databases
 from verification.labs.waiting import HANG_SECONDS
 
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
@@ -25,6 +26,7 @@ SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 NAMED = {"name": "modular_norm", "radius": 0.2}
 
 
+@on_both_databases
 async def test_an_experiment_from_its_creation_to_its_votes(start_lab, spec, database_url):
     async with start_lab(database_url) as lab:
         created = await lab.create(spec())
@@ -199,19 +201,6 @@ async def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
         assert (await lab.heartbeat(job.lease, answers_done=1)).cancel
         async with lab.raises(StaleLeaseError):
             await worker.report(job)
-
-
-@pytest.mark.parametrize("kind", ["CANDIDATE", "FATAL"])
-async def test_a_failure_that_ends_the_experiment_is_logged(start_lab, spec, kind):
-    async with start_lab() as lab:
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
-        job = await lab.worker().claim_next()
-        await lab.fail(job.lease, kind, "logits are not finite")
-        last = (await lab.finish(created.id))[-1]
-        assert last.state == experiment_pb2.EXPERIMENT_STATE_FAILED
-        assert "logits are not finite" in last.message
-        assert "logits are not finite" in (await lab.get(created.id)).error
 
 
 async def test_an_excluded_candidate_is_stopped(start_lab, spec):

@@ -7,6 +7,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from modnorm.v1 import experiment_pb2, status_pb2, status_pb2_grpc
+from tests.services.aggregator.world import on_both_databases
 from verification.labs.waiting import HANG_SECONDS
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -23,6 +24,7 @@ def by_name(response):
     return {one.name: one for one in response.dependencies}
 
 
+@on_both_databases
 async def test_a_lab_counts_pending_jobs_and_lists_workers(start_lab, spec, database_url):
     async with start_lab(database_url) as lab:
         assert not (await status(lab)).jobs_pending

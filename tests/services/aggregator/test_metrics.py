@@ -34,10 +34,8 @@ def logged():
     root.setLevel(level)
 
 
-async def test_an_experiment_is_counted_from_its_creation_to_its_end(
-    start_lab, spec, database_url
-):
-    async with start_lab(database_url) as lab:
+async def test_an_experiment_is_counted_from_its_creation_to_its_end(start_lab, spec):
+    async with start_lab() as lab:
         assert value(lab, "modnorm_candidates_scored_total", split="selection") == 0
         created = await lab.create(spec())
         await lab.reach(created.id, SELECTING)
@@ -73,11 +71,6 @@ async def test_a_lost_lease_is_counted_and_named_in_the_log(start_lab, spec, log
     (line,) = logged("lease expired")
     assert names(line) == (created.id, job.lease.job_id, job.candidate, "selection")
     assert line["worker"] == "worker"
-
-
-def failed(lab):
-    name = "modnorm_attempts_failed_total"
-    return {kind: value(lab, name, kind=kind) for kind in ("infrastructure", "released")}
 
 
 async def test_every_log_line_about_a_job_identifies_it(start_lab, spec, logged):

@@ -8,6 +8,9 @@ import pytest
 from modnorm.errors import PreconditionError
 from modnorm.services.aggregator.storage import database as database_module
 from modnorm.services.aggregator.storage.database import Database
+from tests.services.aggregator.world import on_both_databases
+
+pytestmark = on_both_databases
 
 
 @pytest.mark.parametrize("step", [Database.migrate, Database.check_schema])

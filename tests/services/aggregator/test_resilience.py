@@ -15,6 +15,7 @@ from modnorm.services.aggregator.storage.tables import Experiment
 from modnorm.services.common.queue import make_celery
 from modnorm.v1 import experiment_pb2
 from modnorm.wire.status import from_rpc_error
+from tests.services.aggregator.world import on_both_databases
 from verification.labs.waiting import HANG_SECONDS
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
@@ -28,6 +29,7 @@ ENDED = """
 CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
 
 
+@on_both_databases
 async def test_a_second_aggregator_on_one_database_refuses_to_start(
     start_lab, another_aggregator, spec, database_url, monkeypatch
 ):
@@ -102,6 +104,7 @@ def test_a_lock_whose_statement_failed_is_taken_the_next_time(
     other.release()
 
 
+@on_both_databases
 async def test_another_aggregator_continues_after_a_crash(
     start_lab, another_aggregator, spec, database_url
 ):
@@ -122,6 +125,7 @@ async def test_another_aggregator_continues_after_a_crash(
             assert lost.lease.job_id in successor.reports
 
 
+@on_both_databases
 async def test_a_worker_keeps_its_job_during_an_outage_of_the_aggregator(
     start_lab, another_aggregator, spec, database_url
 ):
@@ -151,6 +155,7 @@ async def test_a_worker_keeps_its_job_during_an_outage_of_the_aggregator(
             assert not any(attempts[2:])
 
 
+@on_both_databases
 async def test_a_lease_that_cannot_be_ended_does_not_block_others(start_lab, spec, database_url):
     async with start_lab(database_url, lease_seconds=0.5) as lab:
         experiments = [await lab.create(spec(), name) for name in ("unreadable", "other")]

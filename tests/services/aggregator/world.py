@@ -40,6 +40,8 @@ from modnorm.wire.answer_sheets import pack_answers
 
 TASK = get_task("gsm8k")
 LEASE_SECONDS = 60.0
+on_both_databases = pytest.mark.parametrize("database_url", ["sqlite", "postgres"], indirect=True)
+"""Runs a test on SQLite and on Postgres, for statements that lock or skip rows."""
 
 
 def synthetic_answers(seed: int, rows: int) -> tuple[Answer, ...]:

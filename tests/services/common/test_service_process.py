@@ -1,14 +1,13 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-from contextlib import closing
 
 import pytest
 
 from modnorm.services.common.healthcheck import check
+from verification.labs.servers import free_port
 from verification.labs.waiting import wait_until
 
 SERVICE = "modnorm.v1.ExperimentService"
@@ -17,9 +16,7 @@ SERVICE = "modnorm.v1.ExperimentService"
 @pytest.fixture
 def aggregator(start_module, tmp_path):
     """An aggregator as a process, and its address."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     settings = {
         "MODNORM_BIND_ADDRESS": address,
         "MODNORM_DATABASE_URL": f"sqlite:///{tmp_path}/modnorm.db",

@@ -195,8 +195,8 @@ async def send(channel, path, method, content):
     return grpc.StatusCode.OK
 
 
-async def test_no_bytes_crash_the_aggregator(start_lab, spec, database_url):
-    async with start_lab(database_url) as lab:
+async def test_no_bytes_crash_the_aggregator(start_lab, spec):
+    async with start_lab() as lab:
         for path, method in methods():
             for content in junk(spec()):
                 code = await send(lab.channel, path, method, content)

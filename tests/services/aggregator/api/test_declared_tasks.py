@@ -32,8 +32,8 @@ def declared(spec, tmp_path, declaration=DECLARATION, name="questions"):
     return message
 
 
-async def test_the_text_is_stored_and_goes_with_every_job(start_lab, spec, tmp_path, database_url):
-    async with start_lab(database_url) as lab:
+async def test_the_text_is_stored_and_goes_with_every_job(start_lab, spec, tmp_path):
+    async with start_lab() as lab:
         created = await lab.create(declared(spec, tmp_path))
         assert created.spec.task.declaration == DECLARATION
         scorer = get_task("questions", declaration=DECLARATION).scorer

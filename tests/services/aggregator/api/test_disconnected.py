@@ -1,10 +1,12 @@
 """Calls whose worker disconnects while they are stored."""
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from modnorm.services.aggregator.api.job_servicer import CallBatcher
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
@@ -71,3 +73,22 @@ async def test_a_stop_stores_and_follows_up_interrupted_reports(start_lab, spec,
             await gone.begins()
         await gone.is_cut_off(lab.aggregator.stop())
         assert followed.jobs == {job.lease.job_id for job in jobs}
+
+
+async def test_a_call_that_is_given_up_does_not_stop_others():
+    entered, proceed = threading.Event(), threading.Event()
+
+    def answer(batch):
+        entered.set()
+        proceed.wait(HANG_SECONDS)
+        return batch
+
+    batches = CallBatcher(answer)
+    given_up = asyncio.create_task(batches.submit(1))
+    await asyncio.to_thread(entered.wait, HANG_SECONDS)
+    given_up.cancel()
+    other = asyncio.create_task(batches.submit(2))
+    await asyncio.sleep(0)
+    proceed.set()
+    assert await other == 2
+    assert await batches.submit(3) == 3

@@ -23,14 +23,6 @@ async def ask(lab, request_id="asked", rows=ROWS, **fields):
     return (await lab.experiments.CreateExperiment(request, timeout=HANG_SECONDS)).experiment
 
 
-async def file_of(lab, experiment_id):
-    request = experiment_pb2.GetRunFileRequest(
-        experiment_id=experiment_id, name="predictions.jsonl"
-    )
-    stream = lab.experiments.GetRunFile(request, timeout=HANG_SECONDS)
-    return b"".join([response.chunk async for response in stream])
-
-
 async def expected(lab, run):
     """What the largest ensemble predicts if its experts answer one after another."""
     descriptors = {one.index: one.descriptor for one in await lab.candidates(run.id)}
@@ -48,15 +40,15 @@ async def expected(lab, run):
     return b"".join(map(prediction_line, sorted(found, key=lambda each: each.row)))
 
 
-async def test_evaluators_answer_and_the_run_stays_as_it_is(start_lab, spec, database_url):
-    async with start_lab(database_url) as lab:
+async def test_evaluators_answer_and_the_run_stays_as_it_is(start_lab, spec):
+    async with start_lab() as lab:
         run = await finished(lab, spec)
         events = await lab.finish(run.id)
         asked = await ask(lab, of=run.id)
         assert await ask(lab, of=run.id) == asked
         async with lab.working(lab.worker(), lab.worker(name="other")):
             assert (await lab.finish(asked.id))[-1].progress.jobs_done == 3
-        assert await file_of(lab, asked.id) == await expected(lab, run)
+        assert await lab.file(asked.id, "predictions.jsonl") == await expected(lab, run)
         assert await lab.get(run.id) == run
         assert await lab.finish(run.id) == events
         assert [one.id for one in (await lab.list()).experiments] == [asked.id, run.id]

@@ -21,12 +21,6 @@ FEW_EXPERTS = {"size": 12, "ensemble_sizes": [1, 2]}
 BOUNDS = RewardBounds(0.0, 1.0)
 
 
-@pytest.fixture
-def database_url(tmp_path) -> str:
-    """SQLite: the stores are tested on both databases."""
-    return f"sqlite:///{tmp_path}/modnorm.db"
-
-
 def stopped(report: Report, *rows: int) -> Report:
     """Return the report of a stopped candidate with some answers."""
     return replace(report, answers=[report.answers[row] for row in rows], stopped=True)

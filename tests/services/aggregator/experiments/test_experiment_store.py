@@ -11,14 +11,10 @@ from modnorm.services.aggregator.experiments.lifecycle import record
 from modnorm.services.aggregator.storage.lookups import StoredText, lock_experiment
 from modnorm.services.aggregator.storage.tables import ExperimentState
 from tests.faults import error_at
+from tests.services.aggregator.world import on_both_databases
 from verification.labs.waiting import wait_until
 
-
-def test_a_request_makes_one_experiment(world):
-    first = world.create("a")
-    assert world.create("a") == first == experiment_id_of("a")
-    assert world.create("b") != first
-    assert world.state(first) == "PENDING"
+pytestmark = on_both_databases
 
 
 def test_an_event_that_waited_for_its_turn_is_not_earlier_than_the_one_before(world):
@@ -140,14 +136,6 @@ def test_the_awaited_service_is_reported_until_the_next_step(world):
     store.wait_for(created, "the calibrator is away")
     store.cancel(created)
     assert not waits_for()
-
-
-def test_a_failed_experiment_states_its_reason_and_stays_failed(world):
-    created = world.select()
-    world.experiments.fail(created, "no reason")
-    world.experiments.cancel(created)
-    record = world.experiments.get(created)
-    assert (record.experiment.state, record.experiment.error) == ("FAILED", "no reason")
 
 
 def test_events_are_numbered_and_end_with_the_experiment(world):

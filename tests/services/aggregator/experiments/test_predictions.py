@@ -20,12 +20,6 @@ TABLES = ("experiments", "candidates", "jobs", "answers", "ensembles", "events")
 
 
 @pytest.fixture
-def database_url(tmp_path) -> str:
-    """SQLite: the stores are tested on both databases."""
-    return f"sqlite:///{tmp_path}/modnorm.db"
-
-
-@pytest.fixture
 def run_id(world):
     world.reuse = True
     made = world.select()

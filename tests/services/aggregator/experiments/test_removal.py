@@ -1,15 +1,63 @@
 """Removal of old experiments, with everything of theirs and nothing else."""
 
 import json
+import logging
+import threading
 
 import pytest
-from sqlmodel import col, select
+from sqlmodel import SQLModel, col, select
 
 from modnorm.services.aggregator import remove_old
-from modnorm.services.aggregator.storage.tables import Artifact, Experiment, ExperimentState
-from tests.services.aggregator.experiments.removing import DAY, remove, rows
+from modnorm.services.aggregator.remove_old import (
+    ended_before,
+    remove_ended,
+    remove_unused_artifacts,
+)
+from modnorm.services.aggregator.storage.tables import (
+    Artifact,
+    Experiment,
+    ExperimentState,
+    Job,
+    Split,
+)
+from tests.services.aggregator.world import on_both_databases
+from verification.labs.waiting import HANG_SECONDS
 
-pytestmark = pytest.mark.usefixtures("own_logging")
+pytestmark = [pytest.mark.usefixtures("own_logging"), on_both_databases]
+DAY = 86_400.0
+
+
+@pytest.fixture
+def own_logging():
+    """Undo what a program configures: its handler writes to a stream that ends with the test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+
+
+def rows(database):
+    """Return all rows of all tables."""
+    with database.read() as session:
+        return {
+            (table.name, tuple(row))
+            for table in SQLModel.metadata.sorted_tables
+            for row in session.execute(select(*table.columns))
+        }
+
+
+def remove(database, limit):
+    """Remove as the program does; return the ids."""
+    with database.read() as session:
+        old = [one.id for one in ended_before(session, limit)]
+    for experiment_id in old:
+        with database.write() as session:
+            remove_ended(session, experiment_id, limit)
+    with database.write() as session:
+        remove_unused_artifacts(session)
+    return old
 
 
 def test_an_old_experiment_is_removed_and_nothing_else(world):
@@ -72,3 +120,19 @@ def test_an_artifact_that_another_experiment_names_stays(world):
         digests = {named.selection_digest, named.heldout_digest, named.scale_map_digest}
         found = session.exec(select(Artifact.digest).where(col(Artifact.digest).in_(digests)))
         assert set(found.all()) == digests
+
+
+def test_removal_waits_for_a_transaction_that_copies_results(world):
+    old = world.select()
+    world.work(old)
+    removal = threading.Thread(target=remove, args=(world.database, world.now + DAY))
+    with world.database.write() as session:
+        session.add(Job(id="other", experiment_id=old, candidate=-1, split=Split.DEVELOPMENT))
+        session.flush()
+        removal.start()
+        removal.join(0.3)
+        jobs = session.exec(select(Job.id).where(Job.experiment_id == old)).all()
+        assert len(jobs) > 1
+        session.rollback()
+    removal.join(HANG_SECONDS)
+    assert not any(old in row for _, row in rows(world.database))

@@ -8,13 +8,14 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.experiments import phases, reuse
 from modnorm.services.aggregator.remove_old import remove_experiment
-from modnorm.services.aggregator.storage import evaluation_cache
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.evaluation_cache import Evaluation, EvaluationCache
+from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
 from modnorm.services.aggregator.storage.tables import FailureKind, JobState
 from modnorm.tasks import get_task
 from tests.services.aggregator import world as world_module
-from tests.services.aggregator.world import MAP, World, rows_text, scale_map
+from tests.services.aggregator.world import MAP, World, on_both_databases, rows_text, scale_map
+
+pytestmark = on_both_databases
 
 
 @pytest.fixture
@@ -245,14 +246,6 @@ def test_another_database_reads_the_shared_evaluations(world, tmp_path):
         pairs = [each.experiments.get(i).ensembles for each, i in ((other, grown), (world, alone))]
         figures = [[(one.experts, one.metric) for one in ensembles] for ensembles in pairs]
         assert figures[0] == figures[1]
-
-
-def test_other_software_shares_no_evaluations(tmp_path, monkeypatch):
-    evaluation = Evaluation({"answers_done": 1}, None, None)
-    EvaluationCache(tmp_path).add({"key": (evaluation, b"sheet")})
-    assert EvaluationCache(tmp_path).sheets(["key"]) == {"key": b"sheet"}
-    monkeypatch.setattr(evaluation_cache, "version", lambda _: "another")
-    assert not EvaluationCache(tmp_path).sheets(["key"])
 
 
 def test_a_damaged_cache_costs_only_the_reuse(world, tmp_path, caplog):

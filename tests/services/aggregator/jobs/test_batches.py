@@ -1,8 +1,6 @@
 """Claims and reports in one transaction have the effects and answers of single ones."""
 
-import asyncio
 import dataclasses
-import threading
 
 import pytest
 
@@ -15,7 +13,9 @@ from modnorm.services.aggregator.jobs.reporting import Reporting
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import lock_experiment
 from modnorm.v1.evaluation_pb2 import ClaimJobRequest
-from verification.labs.waiting import HANG_SECONDS
+from tests.services.aggregator.world import on_both_databases
+
+pytestmark = on_both_databases
 
 
 @pytest.fixture
@@ -170,22 +170,3 @@ async def test_a_store_that_breaks_down_fails_its_batch_and_not_the_next(world):
     with pytest.raises(UnavailableError, match="disk is full"):
         await batches.submit(reports[0])
     assert isinstance(await batches.submit(reports[0]), Change)
-
-
-async def test_a_call_that_is_given_up_does_not_stop_others():
-    entered, proceed = threading.Event(), threading.Event()
-
-    def answer(batch):
-        entered.set()
-        proceed.wait(HANG_SECONDS)
-        return batch
-
-    batches = CallBatcher(answer)
-    given_up = asyncio.create_task(batches.submit(1))
-    await asyncio.to_thread(entered.wait, HANG_SECONDS)
-    given_up.cancel()
-    other = asyncio.create_task(batches.submit(2))
-    await asyncio.sleep(0)
-    proceed.set()
-    assert await other == 2
-    assert await batches.submit(3) == 3

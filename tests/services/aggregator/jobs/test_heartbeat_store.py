@@ -7,9 +7,12 @@ import pytest
 from modnorm.services.aggregator.jobs.reporting import Reporting
 from modnorm.services.aggregator.storage.tables import FailureKind
 from modnorm.v1.evaluation_pb2 import Lease, LeaseProgress, LeaseState
+from tests.services.aggregator.world import on_both_databases
 from verification.labs.waiting import HANG_SECONDS
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
+
+pytestmark = on_both_databases
 
 
 def test_heartbeats_extend_the_lease(world):

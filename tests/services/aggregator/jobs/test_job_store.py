@@ -13,31 +13,16 @@ from modnorm.services.aggregator.experiments import phases
 from modnorm.services.aggregator.storage.lookups import lock_experiment
 from modnorm.services.aggregator.storage.tables import FailureKind, Job, JobState, Split
 from tests.faults import error_at
+from tests.services.aggregator.world import on_both_databases
 from verification.labs.waiting import HANG_SECONDS
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
 
+pytestmark = on_both_databases
+
 
 def progress(world, experiment_id):
     return world.experiments.get(experiment_id).progress
-
-
-def test_a_job_is_claimed_once(world):
-    created = world.select()
-    claims, start = [], threading.Barrier(6)
-
-    def claim():
-        start.wait()
-        claims.append(world.jobs.claim("w"))
-
-    threads = [threading.Thread(target=claim) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(one.candidate.index for one in claims if one) == [-1, 0, 1, 2, 3]
-    assert progress(world, created).jobs_running == 5
-    assert world.jobs.claim("w") is None
 
 
 def test_expired_leases_cost_attempts_until_the_candidate_fails(world):
@@ -286,22 +271,6 @@ def test_pending_jobs_are_oldest_first_in_candidate_order(world):
     claims = [world.jobs.claim("w") for _ in range(6)]
     assert [one.candidate.index for one in claims] == [-1, 0, 1, 2, 3, -1]
     assert [one.experiment.id for one in claims] == [early] * 5 + [late]
-
-
-def test_progress_counts_and_ranks(world):
-    created = world.select()
-    for index in range(4):
-        job = world.job_of(created, index)
-        world.jobs.report(world.report_of(world.claim(job.id)))
-        now = progress(world, created)
-        rewards = sorted(
-            (world.job_of(created, one).metric for one in range(index + 1)), reverse=True
-        )
-        assert now.best_reward == rewards[0]
-        assert now.HasField("threshold_reward") == (index >= 2)
-        if index >= 2:
-            assert now.threshold_reward == rewards[2]
-    assert (now.jobs_done, now.jobs_total) == (4, 5)
 
 
 def test_an_experiment_that_fails_in_the_vote_keeps_no_votes(world, monkeypatch):

@@ -23,11 +23,14 @@ from modnorm.services.aggregator.storage.tables import (
     JobState,
     Split,
 )
+from tests.services.aggregator.world import on_both_databases
 
 ATTEMPTS = 3
 LARGEST = 2
 OPEN_JOBS = {JobState.PENDING, JobState.LEASED}
 REQUESTS = itertools.count()
+
+pytestmark = on_both_databases
 
 
 class Leases(RuleBasedStateMachine):

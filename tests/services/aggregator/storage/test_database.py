@@ -9,10 +9,13 @@ from sqlalchemy import NullPool, create_engine, make_url
 from sqlmodel import SQLModel, func, select
 
 from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
+from modnorm.services.aggregator.storage import evaluation_cache
 from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.evaluation_cache import Evaluation, EvaluationCache
 from modnorm.services.aggregator.storage.lookups import StoredText, keep_artifact, load_text
 from modnorm.services.aggregator.storage.tables import Artifact
 from tests.faults import error_at
+from tests.services.aggregator.world import on_both_databases
 
 
 def engine_of(database_url):
@@ -29,6 +32,7 @@ def differences(database_url):
         return compare_metadata(context, SQLModel.metadata)
 
 
+@on_both_databases
 def test_the_migrated_schema_equals_the_tables(database_url):
     database = Database(database_url)
     database.migrate()
@@ -37,6 +41,7 @@ def test_the_migrated_schema_equals_the_tables(database_url):
     assert Artifact.__tablename__ in SQLModel.metadata.tables
 
 
+@on_both_databases
 def test_a_repeated_migration_changes_nothing(database_url):
     database = Database(database_url)
     with pytest.raises(PreconditionError, match="has schema none"):
@@ -55,6 +60,7 @@ def database(database_url):
     database.close()
 
 
+@on_both_databases
 def test_connections_that_are_all_in_use_are_an_outage(database, monkeypatch):
     monkeypatch.setattr(database._engine.pool, "_timeout", 0.05)
 
@@ -72,6 +78,7 @@ def artifact(digest, content=b"x"):
     return Artifact(digest=digest, content=content)
 
 
+@on_both_databases
 def test_a_failed_transaction_leaves_nothing(database):
     def fail():
         with database.write() as session:
@@ -85,6 +92,7 @@ def test_a_failed_transaction_leaves_nothing(database):
         assert session.get(Artifact, "d") is None
 
 
+@on_both_databases
 def test_text_that_postgres_cannot_store_is_made_storable(database):
     with database.write() as session:
         session.add(artifact("a\0b"))
@@ -93,6 +101,7 @@ def test_text_that_postgres_cannot_store_is_made_storable(database):
         assert session.get(Artifact, "none\0") is None
 
 
+@on_both_databases
 def test_concurrent_equal_artifacts_are_stored_once(database):
     def keep(_):
         with database.write() as session:
@@ -104,6 +113,7 @@ def test_concurrent_equal_artifacts_are_stored_once(database):
         assert load_text(session, "digest") == "text"
 
 
+@on_both_databases
 def test_close_waits_for_transactions_and_refuses_new_ones(database):
     inside, go_on = threading.Event(), threading.Event()
 
@@ -130,12 +140,6 @@ def test_a_url_that_cannot_be_read_is_not_repeated():
         Database("postgresql://u@h:hunter2/d")
     assert "hunter2" not in str(caught.value)
     assert caught.value.__suppress_context__
-
-
-@pytest.mark.parametrize("url", ["nonsense", "mysql://h/d", "sqlite://", "sqlite:///:memory:"])
-def test_other_databases_are_refused(url):
-    with error_at("MODNORM_DATABASE_URL"):
-        Database(url)
 
 
 def test_broken_connections_are_replaced(postgres_url):
@@ -243,8 +247,24 @@ def test_a_locked_file_is_no_fault(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "url",
-    ["postgresql://h:99999/d", "postgresql://h:0/d", "postgresql://h/d?no_such=1", "mysql://h/d"],
+    [
+        "nonsense",
+        "mysql://h/d",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "postgresql://h:99999/d",
+        "postgresql://h:0/d",
+        "postgresql://h/d?no_such=1",
+    ],
 )
 def test_a_url_that_no_server_could_have_is_refused(url):
     with error_at("MODNORM_DATABASE_URL"):
         Database(url)
+
+
+def test_other_software_shares_no_evaluations(tmp_path, monkeypatch):
+    evaluation = Evaluation({"answers_done": 1}, None, None)
+    EvaluationCache(tmp_path).add({"key": (evaluation, b"sheet")})
+    assert EvaluationCache(tmp_path).sheets(["key"]) == {"key": b"sheet"}
+    monkeypatch.setattr(evaluation_cache, "version", lambda _: "another")
+    assert not EvaluationCache(tmp_path).sheets(["key"])

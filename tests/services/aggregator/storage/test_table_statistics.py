@@ -6,15 +6,10 @@ from sqlalchemy import NullPool, create_engine, text
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.services.aggregator.experiments.lifecycle import add_candidates
 
+pytestmark = pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 MANY = 1_000
 DRAWN = {place: Descriptor("portable-v1", place, "randopt", 0.1, "x") for place in range(MANY)}
 KNOWN = text("SELECT reltuples FROM pg_class WHERE oid = 'candidates'::regclass")
-
-
-@pytest.fixture
-def database_url(postgres_url):
-    """Postgres only: SQLite keeps no plans."""
-    return postgres_url
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Experiments of both databases as runs of the page."""
+"""Experiments of the database as runs of the page."""
 
 import pytest
 from sqlmodel import select

@@ -1,29 +1,8 @@
 """The states of iterative runs, as they are listed and fetched."""
 
-import threading
-from contextlib import contextmanager
-
-from sqlalchemy import Engine, event
-
 from modnorm.errors import NotFoundError
 from modnorm.perturbation.lineage import Lineage
 from modnorm.v1 import evaluation_pb2
-
-
-@contextmanager
-def statements():
-    """Record the statements of this thread inside the context."""
-    made, thread = [], threading.get_ident()
-
-    def note(_connection, _cursor, statement, *_):
-        if threading.get_ident() == thread:
-            made.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
-        yield made
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
 
 
 async def test_states_are_identified_by_their_digests(start_lab, iterative_spec, worked):
