@@ -2,12 +2,12 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from modnorm.cli.console import (
     amount,
@@ -40,7 +40,6 @@ from modnorm.files import encode_json, replaced_file, write_file
 
 if TYPE_CHECKING:
     from modnorm.checkpoint.reference import Checkpoint
-    from modnorm.client.rescoring import Rescored
     from modnorm.prediction.ensemble_definition import EnsembleDefinition
     from modnorm.prediction.predictor import BasePlace
     from modnorm.prediction.ranked_votes import Prediction
@@ -197,12 +196,11 @@ def rescore(
     for those that the new scorer selects, if all of them answered the held-out rows.
     """
     from modnorm.cli.progress import counted
-    from modnorm.client.rescoring import check_has_votes, rescore_run, rescored_document
+    from modnorm.client.rescoring import rescore_run
     from modnorm.wire.remote_sandbox import judging_task
 
     with interruptible("stopped; nothing was written"):
         found = open_run(run, server)
-        check_has_votes(found.spec)
         named = found.spec.task.model_copy(update={"scorer": scorer})
         with (
             judging_task(named, sandbox) as task,
@@ -213,38 +211,38 @@ def rescore(
             if target is not None:
                 check_output_file(target)
             with counted("judging") as on_progress:
-                rescored = rescore_run(found, task, judges=judges, on_progress=on_progress)
-    document = rescored_document(found, rescored)
+                document = rescore_run(found, task, judges=judges, on_progress=on_progress)
     if target is not None:
         write_file(target, encode_json(document))
     if emit_json(document):
         return
-    _show_rescored(rescored)
+    _show_rescored(document)
     if target is not None:
         say(f"written to {target}")
 
 
-def _show_rescored(rescored: "Rescored") -> None:
-    base, first = rescored.base.heldout_metric, rescored.rank_1
-    new = percent(first.metric.new), percent(first.reselected_metric)
+def _show_rescored(document: Mapping[str, Any]) -> None:
+    base, first = document["base"]["heldout_metric"], document["rank_1"]
+    new = percent(first["metric"]["new"]), percent(first["reselected_metric"])
     rows = [
-        ("base", percent(base.old), percent(base.new), ""),
-        ("rank 1 by selection", percent(first.metric.old), *new),
+        ("base", percent(base["old"]), percent(base["new"]), ""),
+        ("rank 1 by selection", percent(first["metric"]["old"]), *new),
     ]
     rows += [
         (
-            f"N={found.population} K={found.ensemble_size}",
-            percent(found.metric.old),
-            percent(found.metric.new),
-            percent(found.reselected.metric),
+            f"N={each['population']} K={each['ensemble_size']}",
+            percent(each["metric"]["old"]),
+            percent(each["metric"]["new"]),
+            percent(each["reselected"]["metric"]),
         )
-        for found in rescored.ensembles
+        for each in document["ensembles"]
     ]
-    headings = ("held-out", rescored.old_scorer, rescored.new_scorer, "selected anew")
+    headings = ("held-out", document["old_scorer"], document["new_scorer"], "selected anew")
     echo_table(headings, rows)
-    for name, judged in (("selection", rescored.selection), ("held-out", rescored.heldout)):
-        echo(f"{judged.changed} of {judged.total} {name} answers are judged otherwise")
-    missing = {index for ensemble in rescored.ensembles for index in ensemble.reselected.missing}
+    for split, name in (("selection", "selection"), ("heldout", "held-out")):
+        judged = document[split]
+        echo(f"{judged['changed']} of {judged['total']} {name} answers are judged otherwise")
+    missing = {index for each in document["ensembles"] for index in each["reselected"]["missing"]}
     if missing:
         names = ", ".join(map(str, sorted(missing)))
         say(f"selected anew, but without held-out answers: {names}")

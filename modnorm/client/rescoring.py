@@ -2,68 +2,24 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, ne
+from typing import Any
 
-from modnorm.analysis.answers import BASE_INDEX, AnswerRecord
+from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.candidates import CandidateRecord
 from modnorm.analysis.run import Run
 from modnorm.analysis.run_data import BaseRow
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.search.ranking import mean_reward
-from modnorm.search.rescored_votes import (
-    OldAndNew,
-    RescoredEnsemble,
-    RescoredModel,
-    RescoredRankOne,
-    rescored_ensembles,
-    rescored_rank_one,
-)
-from modnorm.search.voting import Ballot
-from modnorm.spec import ExperimentSpec
+from modnorm.search.ranking import mean_reward, rank, select_experts
+from modnorm.search.voting import Ballot, count_votes
 from modnorm.tasks import Judgement, Row, Task, task_errors
 from modnorm.tasks.task_errors import rescore
 
 SCHEMA = "modnorm-rescored-1"
-_SPLITS = _SELECTION, _HELDOUT = "selection", "heldout"
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """How many stored answers were judged, and how many got another reward, vote or verdict."""
-
-    total: int
-    changed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rescored:
-    """A finished run judged by another scorer."""
-
-    old_scorer: str
-    new_scorer: str
-    selection: Judged
-    """Answers to the selection rows, those of the base included."""
-    heldout: Judged
-    base: RescoredModel
-    candidates: tuple[RescoredModel, ...]
-    """The whole population in candidate order."""
-    rank_1: RescoredRankOne
-    ensembles: tuple[RescoredEnsemble, ...]
-    """By N, then by K."""
-
-
-def check_has_votes(spec: ExperimentSpec) -> None:
-    """Make sure that candidates are ranked and vote in the experiment of a spec."""
-    if spec.iterative is not None:
-        raise InvalidInputError(
-            f"{spec.method.name} trained its model by the old scorer, and no ensemble votes",
-            field="run",
-            remedy="train again with the other scorer in task.scorer",
-        )
+_SELECTION, _HELDOUT = "selection", "heldout"
 
 
 def rescore_run(
@@ -72,90 +28,104 @@ def rescore_run(
     *,
     judges: Executor | None = None,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> Rescored:
-    """Judge all completions of a finished run anew, rank and vote."""
-    check_has_votes(run.spec)
+) -> dict[str, Any]:
+    """Judge all completions of a finished run anew, rank and vote.
+
+    Returns:
+        The content of the file. Figures by the `old` and the `new` scorer are None if unknown.
+        The experts that the new scorer selects vote only if none is `missing`: if all of them
+        answered the held-out rows.
+    """
     _check_complete(run)
-    judging = _Judging(task, {split: _rows(run, split, task) for split in _SPLITS}, judges)
-    candidates = tuple(run.candidates)
-    total = 1 + len(candidates)
-    for candidate, sheets in groupby(run.answers(), key=attrgetter("candidate")):
-        for split, answers in groupby(sheets, key=attrgetter("split")):
-            judging.judge(candidate, split, tuple(answers))
-        on_progress(len(judging.models), total)
-    base = judging.model(BASE_INDEX, run.base)
-    judged = [judging.model(each.index, each) for each in candidates]
-    if len(judging.models) < total:
-        on_progress(total, total)  # those whose scoring failed have no answers
-    models = (base, *judged)
-    return Rescored(
-        old_scorer=str(run.provenance["scorer"]),
-        new_scorer=task.scorer,
-        selection=Judged(judging.totals[_SELECTION], sum(m.changed_selection for m in models)),
-        heldout=Judged(judging.totals[_HELDOUT], sum(m.changed_heldout for m in models)),
-        base=base,
-        candidates=tuple(judged),
-        rank_1=rescored_rank_one(judged),
-        ensembles=rescored_ensembles(
-            run.ensembles, judged, judging.ballots, task, judging.rows[_HELDOUT]
-        ),
+    rows = {split: _rows(run, split, task) for split in (_SELECTION, _HELDOUT)}
+    candidates, rewards = tuple(run.candidates), dict[int, float]()
+    ballots: dict[int, Ballot] = {}
+    judged: Counter[str] = Counter()
+    changed: Counter[tuple[int, str]] = Counter()
+    for done, (index, sheets) in enumerate(groupby(run.answers(), attrgetter("candidate")), 1):
+        for split, sheet in groupby(sheets, attrgetter("split")):
+            answers = tuple(sheet)
+            judgements = rescore(answers, rows[split], task, judges=judges)
+            old = (Judgement(each.reward, each.vote, each.correct) for each in answers)
+            judged[split] += len(answers)
+            changed[index, split] = sum(map(ne, old, judgements))
+            if split == _SELECTION:
+                rewards[index] = mean_reward([each.reward for each in judgements])
+            else:
+                ballots[index] = Ballot.from_answers(judgements)
+        on_progress(done, 1 + len(candidates))  # those whose scoring failed have no answers
+
+    def metric(correct: Sequence[bool]) -> float:
+        return task_errors.metric(task, rows[_HELDOUT], correct)
+
+    def model(index: int, before: BaseRow | CandidateRecord) -> dict[str, Any]:
+        ballot = ballots.get(index)
+        alone = None if ballot is None else metric(ballot.correct)
+        return {
+            "index": index,
+            "selection_reward": {"old": before.selection_reward, "new": rewards.get(index)},
+            "heldout_metric": {"old": before.heldout_metric, "new": alone},
+            "changed_selection": changed[index, _SELECTION],
+            "changed_heldout": changed[index, _HELDOUT],
+        }
+
+    def vote(experts: Sequence[int]) -> tuple[float, int]:
+        correct = [each.correct for each in count_votes([ballots[one] for one in experts])]
+        return metric(correct), sum(correct)
+
+    base, models = model(BASE_INDEX, run.base), [model(each.index, each) for each in candidates]
+    new = [rewards.get(each.index) for each in candidates]
+    first = rank([each.selection_reward for each in candidates], len(candidates))[0]
+    again = rank(new, len(candidates))[0]
+    selected = select_experts(
+        new,
+        sorted({each.population for each in run.ensembles}),
+        sorted({each.ensemble_size for each in run.ensembles}),
     )
-
-
-def rescored_document(run: Run, rescored: Rescored) -> dict[str, object]:
-    """Return the content of the file: like `results.json` without times and ids."""
+    ensembles = []
+    for each in run.ensembles:
+        now, correct = vote(each.experts)
+        experts = selected[each.population, each.ensemble_size]
+        missing = sorted(set(experts) - ballots.keys())
+        voted = (None, None) if missing else vote(experts)
+        ensembles.append(
+            {
+                "population": each.population,
+                "ensemble_size": each.ensemble_size,
+                "experts": list(each.experts),
+                "metric": {"old": each.metric, "new": now},
+                "correct": {"old": each.correct, "new": correct},
+                "reselected": {
+                    "experts": list(experts),
+                    "missing": missing,
+                    "metric": voted[0],
+                    "correct": voted[1],
+                },
+            }
+        )
     return {
         "schema": SCHEMA,
         "spec": run.spec.model_dump(mode="json"),
         "provenance": run.provenance,
-        **asdict(rescored),
+        "old_scorer": str(run.provenance["scorer"]),
+        "new_scorer": task.scorer,
+        **{
+            split: {
+                "total": judged[split],
+                "changed": sum(each[f"changed_{split}"] for each in (base, *models)),
+            }
+            for split in (_SELECTION, _HELDOUT)
+        },
+        "base": base,
+        "candidates": models,
+        "rank_1": {
+            "index": first,
+            "metric": models[first]["heldout_metric"],
+            "reselected": again,
+            "reselected_metric": models[again]["heldout_metric"]["new"],
+        },
+        "ensembles": ensembles,
     }
-
-
-class _Judging:
-    """Judges completions again, one model and split at a time, with small results."""
-
-    def __init__(
-        self, task: Task, rows: Mapping[str, tuple[Row, ...]], judges: Executor | None
-    ) -> None:
-        self._task = task
-        self._judges = judges
-        self._rewards: dict[int, float] = {}
-        self._changed: Counter[tuple[int, str]] = Counter()
-        self.rows = rows
-        self.models: set[int] = set()
-        """Models whose answers were judged."""
-        self.ballots: dict[int, Ballot] = {}
-        """Ballots of the models that answered the held-out rows, by candidate."""
-        self.totals: Counter[str] = Counter()
-        """Answers judged, by split."""
-
-    def judge(self, candidate: int, split: str, answers: Sequence[AnswerRecord]) -> None:
-        """Judge the answers of one model on one split, in row order."""
-        judgements = rescore(answers, self.rows[split], self._task, judges=self._judges)
-        old = (Judgement(each.reward, each.vote, each.correct) for each in answers)
-        pairs = zip(old, judgements, strict=True)
-        self.models.add(candidate)
-        self.totals[split] += len(answers)
-        self._changed[candidate, split] = sum(before != after for before, after in pairs)
-        if split == _SELECTION:
-            self._rewards[candidate] = mean_reward([each.reward for each in judgements])
-        else:
-            self.ballots[candidate] = Ballot.from_answers(judgements)
-
-    def model(self, candidate: int, old: BaseRow | CandidateRecord) -> RescoredModel:
-        """Return one model by both scorers."""
-        ballot = self.ballots.get(candidate)
-        metric = None
-        if ballot is not None:
-            metric = task_errors.metric(self._task, self.rows[_HELDOUT], ballot.correct)
-        return RescoredModel(
-            candidate,
-            OldAndNew(old.selection_reward, self._rewards.get(candidate)),
-            OldAndNew(old.heldout_metric, metric),
-            self._changed[candidate, _SELECTION],
-            self._changed[candidate, _HELDOUT],
-        )
 
 
 def _rows(run: Run, split: str, task: Task) -> tuple[Row, ...]:
@@ -172,6 +142,12 @@ def _rows(run: Run, split: str, task: Task) -> tuple[Row, ...]:
 
 def _check_complete(run: Run) -> None:
     """Refuse a run that lacks answers which another scorer may need."""
+    if run.spec.iterative is not None:
+        raise InvalidInputError(
+            f"{run.spec.method.name} trained its model by the old scorer, and no ensemble votes",
+            field="run",
+            remedy="train again with the other scorer in task.scorer",
+        )
     experts = {index for ensemble in run.ensembles for index in ensemble.experts}
     stopped = sum(each.reward_lower is not None for each in run.candidates)
     partial = sum(each.index in experts and each.heldout_metric is None for each in run.candidates)
