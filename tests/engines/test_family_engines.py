@@ -176,14 +176,6 @@ def test_a_candidate_is_the_fused_one_and_the_base_comes_back(
     assert engine.weights_sha256() == base
 
 
-def test_a_decoder_is_the_same_inside_a_multimodal_checkpoint(
-    checkpoints: Mapping[str, Checkpoint],
-) -> None:
-    alone, inside = (CheckpointWeights(checkpoints[name]) for name in ("gemma3_text", "gemma3"))
-    assert inside.layout == alone.layout
-    assert weights_sha256(inside.layout, inside.read) == weights_sha256(alone.layout, alone.read)
-
-
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

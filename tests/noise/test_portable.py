@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from modnorm.errors import IncompatibleError
 from modnorm.noise import Block, get_scheme, portable
-from modnorm.noise.portable import STEP, gaussian_table, magnitudes, philox4x32, stream_key
+from modnorm.noise.portable import STEP, gaussian_table, magnitudes, philox4x32
 
 CPU = torch.device("cpu")
 SCHEME = get_scheme("portable-v1")
@@ -188,12 +188,3 @@ def test_known_answers_of_random123(counter, key, expected):
     words = philox4x32((c0, c1, c2, c3), (k0, k1))
 
     assert [f"{int(word):08x}" for word in words] == expected.split()
-
-
-def test_key_is_the_start_of_the_digest_of_the_three_fields():
-    digest = hashlib.sha256(b"portable-v1\n42\nmodel.norm.weight").digest()
-
-    first, second = stream_key("portable-v1", 42, "model.norm.weight")
-
-    assert first == int.from_bytes(digest[:4], "little")
-    assert second == int.from_bytes(digest[4:8], "little")

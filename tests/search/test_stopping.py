@@ -64,20 +64,6 @@ def test_the_threshold_is_that_of_the_definition(population, data):
     assert thresholds.of(size) is None
 
 
-@given(populations(), st.data())
-def test_thresholds_only_rise(population, data):
-    size, prefixes, ensemble_sizes = population
-    thresholds = Thresholds(prefixes, ensemble_sizes[-1])
-    before: list[Threshold | None] = [None] * size
-    for index in data.draw(st.permutations(range(size))):
-        thresholds.add(index, data.draw(st.sampled_from(REWARDS)))
-        for each, old in enumerate(before):
-            new = before[each] = thresholds.of(each)
-            assert old is None or (
-                new is not None and (new == old or new.excludes(old.reward, old.index))
-            )
-
-
 class Worker:
     """Scores candidates one row at a time, with the last threshold that it received."""
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.search.voting import Ballot, RowVote, Tally, count_votes, plurality
+from modnorm.search.voting import Ballot, RowVote, count_votes
 
 RIGHT = "a"
 KEYS = st.sampled_from([None, "a", "b", "c"])
@@ -31,10 +31,6 @@ def literal_row(votes):
             best, best_count = vote, count
     valid = sum(vote is not None for vote in votes)
     return RowVote(best, best == RIGHT, valid, best_count, votes.count(RIGHT))
-
-
-def test_ties_go_to_the_answer_of_the_best_ranked_expert():
-    assert plurality(["2", "1", "1", "2"]) == Tally(answer="2", valid=4, support=2)
 
 
 @given(COLUMNS)
