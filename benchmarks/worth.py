@@ -71,7 +71,6 @@ VARIANTS: Mapping[str, Variant] = {
         }
     ),
     "early_stop_and_short_circuit": Variant(spec={"population": {"statistics": "full"}}),
-    "claims_ahead": Variant(patches={"modnorm.services.evaluator.lease.TAIL": float("inf")}),
     "early_start": Variant(patches={"modnorm.services.embedded.is_vllm": lambda _: False}),
 }
 

@@ -108,7 +108,7 @@ class JobRunner:
 
     def claim(self) -> CandidateLease | None:
         """Lease the next job for `begin`; None, with any reason in the log, if there is none."""
-        pause, loaded, now = self.pause, self.scorer.models.key, time.monotonic()
+        loaded, now = self.scorer.models.key, time.monotonic()
         unfit = [one for one, until in self._unfit.copy().items() if until > now]
         try:
             job = self._client.claim(loaded.model_digest if loaded else "", unfit[-MAX_UNFIT:])
@@ -121,7 +121,6 @@ class JobRunner:
             lease = CandidateLease(
                 self._heartbeats, job, self._shutdown, silence_seconds=self._silence_seconds
             )
-        lease.pause = pause
         lease.waits()
         self._waiting = lease.__enter__()
         return lease
@@ -129,9 +128,6 @@ class JobRunner:
     def begin(self, lease: CandidateLease) -> None:
         """Answer the rows of a job, and report the result or the failure."""
         self._waiting = None
-        if self.pause > lease.pause:
-            self.pass_on(lease, "the worker pauses after a failure")
-            return
         job, kept, work = lease.job, ExitStack(), None
         with naming(**_names(job)), self._metrics.busy.track_inprogress():
             self._begun.append(job)

@@ -80,7 +80,6 @@ class JobScorer:
             started = time.perf_counter()
             descriptor, normaliser = self._artifacts.reach(job, model.engine, poll)
             reach_seconds = time.perf_counter() - started
-            lease.total = len(rows)
             poll()
             answered = answer_candidate(
                 model.engine,

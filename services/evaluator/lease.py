@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Self
 
@@ -17,8 +17,6 @@ from modnorm.v1 import evaluation_pb2 as messages
 
 MIN_SILENCE_SECONDS = 1_800.0
 """Seconds for which every lease is kept without progress: loading a large model takes minutes."""
-TAIL = 0.9
-"""Share of a job's rows after whose answers the worker claims the next job."""
 _MARGIN = 60.0
 """Seconds before the longest silence in which the watchdog can end a hanging worker and fail its
 job."""
@@ -123,16 +121,10 @@ class CandidateLease:
         silence_seconds: float = MIN_SILENCE_SECONDS,
     ) -> None:
         self.job = job
-        self.pause = 0.0
-        """The worker's pause before the claim; failures since then have made it longer."""
         self.threshold: Threshold | None = None
         """The threshold of the candidate, first from its job, then from heartbeats."""
         if job.HasField("threshold"):
             self.raise_threshold(job.threshold)
-        self.total = 0
-        """Number of rows to answer, for the progress in heartbeats."""
-        self.on_tail: Callable[[], object] | None = None
-        """Called once after the answers to `TAIL` of the rows, to claim the next job."""
         self._context = copy_context()
         self._heartbeats = heartbeats
         self._shutdown = shutdown
@@ -153,10 +145,6 @@ class CandidateLease:
     def progress(self, done: int) -> None:
         """Record answered rows, a sign of progress; raise if the work has to stop."""
         self._done = done
-        on_tail = self.on_tail
-        if on_tail and self.total and done >= TAIL * self.total:
-            self.on_tail = None
-            on_tail()
         self._last_progress = time.monotonic()
         if self._end is not None:
             raise self._end

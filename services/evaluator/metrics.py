@@ -28,7 +28,7 @@ class JobOutcome(StrEnum):
     UNFIT = "unfit"
     """The worker lacks a sandbox, or a task's package in the right version."""
     PASSED_ON = "passed_on"
-    """The worker stops or pauses before it begins the job."""
+    """The worker stops before it begins the job."""
     DROPPED = "dropped"
     """The lease was lost, or the experiment no longer needs the job."""
 

@@ -41,7 +41,7 @@ _Submitted = tuple[CandidateLease, Context, Future[bool]]
 
 
 class EngineThread:
-    """Begins each submitted job."""
+    """Begins each submitted job; a job can be claimed while it loads the first model."""
 
     def __init__(self, runner: JobRunner, shutdown: Shutdown, torch_threads: int = 0) -> None:
         self._runner = runner
@@ -55,11 +55,10 @@ class EngineThread:
         self._thread.start()
 
     def begin(self, job: CandidateLease) -> bool:
-        """Begin a job in the caller's context; return when the next job should be claimed."""
-        wants_next: Future[bool] = Future()
-        job.on_tail = partial(_resolve, wants_next)
-        self._jobs.put((job, copy_context(), wants_next))
-        return wants_next.result()
+        """Begin a job in the caller's context; return False if the worker stops instead."""
+        begun: Future[bool] = Future()
+        self._jobs.put((job, copy_context(), begun))
+        return begun.result()
 
     def warm(self, job: messages.Job) -> None:
         """Load the model of a job that will come, unless the engine has one; return at once."""
@@ -85,25 +84,17 @@ class EngineThread:
         finally:
             self._runner.close()
 
-    def _begin(self, job: CandidateLease, context: Context, wants_next: Future[bool]) -> None:
+    def _begin(self, job: CandidateLease, context: Context, begun: Future[bool]) -> None:
         if self._shutdown.requested.is_set():
             self._runner.pass_on(job, "the worker is stopping")
-            wants_next.set_result(False)
+            begun.set_result(False)
             return
         try:
             context.run(self._runner.begin, job)
-        except BaseException as error:
-            if not wants_next.done():
-                wants_next.set_exception(error)
-            else:
-                logger.exception("a job could not begin")
-        finally:
-            _resolve(wants_next)
-
-
-def _resolve(wants_next: Future[bool]) -> None:
-    if not wants_next.done():
-        wants_next.set_result(True)
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            begun.set_exception(error)
+        else:
+            begun.set_result(True)
 
 
 JOIN_SECONDS = 16.0

@@ -3,7 +3,6 @@
 import contextvars
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -39,10 +38,6 @@ class Jobs:
         self.done.append(job_id + NAME.get())
         if job_id == "broken":
             raise ValueError(job_id)
-        if job_id == "long":
-            assert job.on_tail
-            job.on_tail()
-            assert self.may_continue.wait(SECONDS)
 
     def warm(self, message: messages.Job) -> None:
         self.continues.set()
@@ -59,7 +54,7 @@ class Jobs:
 
 def job(job_id: str) -> "CandidateLease":
     message = messages.Job(lease=messages.Lease(job_id=job_id))
-    return cast("CandidateLease", SimpleNamespace(job=message, on_tail=None))
+    return cast("CandidateLease", SimpleNamespace(job=message))
 
 
 @pytest.fixture
@@ -111,19 +106,6 @@ def test_no_job_begins_once_the_worker_stops(
     assert not engine.begin(job("a"))
     assert not jobs.done
     assert jobs.passed_on == ["a"]
-
-
-def test_the_next_job_waits_while_the_last_answers_of_one_come(
-    engine: EngineThread, jobs: Jobs
-) -> None:
-    jobs.may_continue.clear()
-    assert engine.begin(job("long"))
-    with ThreadPoolExecutor(1) as caller:
-        second = caller.submit(engine.begin, job("a"))
-        assert jobs.done == ["long"]
-        jobs.may_continue.set()
-        assert second.result(SECONDS)
-    assert jobs.done[:2] == ["long", "a"]
 
 
 def test_a_stop_does_not_wait_for_a_model_that_is_loaded_early(

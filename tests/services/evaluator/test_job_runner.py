@@ -260,15 +260,3 @@ def test_a_model_is_loaded_before_its_first_job(
     run_job(runner, "a")
     assert len(loads) == 1
     assert set(aggregator.reports) == {"a"}
-
-
-def test_a_job_claimed_before_a_failure_is_left_to_another_worker(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
-    add_job("next")
-    waiting = runner.claim()
-    assert waiting is not None
-    add_job("bad", engine="abacus")
-    run_job(runner, "bad")
-    runner.begin(waiting)
-    assert aggregator.failures["next"].kind == messages.FAILURE_KIND_RELEASED
