@@ -37,7 +37,7 @@ REWRITE = (
 )
 """Remedy for missing and damaged files of a run directory."""
 STATE = "state"
-"""Folder in which `modnorm run` keeps the database of several runs, beside them."""
+"""Folder in which an embedded lab keeps its database, in a run or beside the cells of a suite."""
 _FILES = frozenset(
     {
         *(SPEC, RESULTS, DISTILLATION, ANSWERS, VOTES, DESCRIPTORS, SCALE_MAP, PROFILE, LINEAGE),

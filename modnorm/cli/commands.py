@@ -31,7 +31,7 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "init": ("specs:init", "Write a commented spec that runs as it is."),
         "validate": ("specs:validate", "Check specs without running them."),
         "plan": ("specs:plan", "Estimate jobs, tokens and hours of a spec."),
-        "run": ("run:run", "Run experiments in this process and write results and a report."),
+        "run": ("run:run", "Run an experiment in this process and write results and a report."),
         "distil": ("run:distil", "Train one model on an ensemble's right answers, in rounds."),
         "suite": ("suite:COMMANDS", "Run the experiments of one file, and print tables."),
         "tasks": ("specs:tasks", "List the tasks."),

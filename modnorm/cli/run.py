@@ -1,8 +1,7 @@
 """`modnorm run` and `distil`: from spec to report, with a lab inside this process."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +21,6 @@ from modnorm.cli.options import (
     Out,
     Seed,
     SpecFile,
-    SpecFiles,
     check_model,
     check_spec,
     connect,
@@ -31,13 +29,7 @@ from modnorm.cli.options import (
     seeded,
     settings,
 )
-from modnorm.errors import (
-    CancelledError,
-    EvaluationError,
-    InvalidInputError,
-    ModnormError,
-    UnavailableError,
-)
+from modnorm.errors import CancelledError, EvaluationError, InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
     from modnorm.analysis.distillation import DistillationDocument
@@ -55,121 +47,44 @@ SAME_COMMAND = "the same command resumes here"
 SUBMIT_AGAIN = "submit it again: finished results are reused"
 
 
-@dataclass(frozen=True, eq=False)
-class _PlannedRun:
-    """One experiment and its directory."""
-
-    file: Path
-    spec: "ExperimentSpec"
-    directory: "RunDirectory"
-
-
-def run(spec_files: SpecFiles, *, out: Out = None, seed: Seed = None) -> None:
-    """Run experiments in this process and write results and a report.
+def run(spec_file: SpecFile, *, out: Out = None, seed: Seed = None) -> None:
+    """Run an experiment in this process and write results and a report.
 
     The same command resumes an interrupted run, and a failed one once its cause is fixed. It
-    repeats nothing that is finished. Several specs run one after another in one lab, each with a
-    directory inside DIR, by default runs/SPEC of the first. All are checked before the first
-    starts. If one fails, the others still run, and the exit code is 1.
+    repeats nothing that is finished.
     """
-    from modnorm.client.run_directory import hold
+    from modnorm.client.run_directory import RunDirectory, hold, state_directory
 
-    home = out or Path("runs") / spec_files[0].stem
-    runs = _plan_runs(spec_files, home, seed)
-    refused = _check_runs(runs)
+    home = out or Path("runs") / spec_file.stem
+    spec = seeded(read_spec(spec_file), seed)
+    directory = RunDirectory(home)
+    directory.check(spec)
+    spec.require_search()
+    check_spec(spec, spec_file)
+    check_model(spec)
+    report = None
     with interruptible("stopped; the same command resumes here"), hold(home):
-        _run_all(runs, home, refused)
+        from modnorm.analysis.run import load_run
+        from modnorm.cli.results import print_results, write_results
 
-
-def _plan_runs(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[_PlannedRun]:
-    """Return each spec with its directory: the home, or one inside it if there are several."""
-    from modnorm.client.run_directory import RunDirectory
-
-    if len(spec_files) == 1:
-        spec = seeded(read_spec(spec_files[0]), seed)
-        return [_PlannedRun(spec_files[0], spec, RunDirectory(home))]
-    specs = [seeded(read_spec(path), seed) for path in spec_files]
-    stems = [path.stem for path in spec_files]
-    if len(set(stems)) < len(stems):
-        raise InvalidInputError(
-            "two specs have the same file name", field="spec", remedy="rename one of them"
-        )
-    RunDirectory(home).check_holds_no_run()
-    return [
-        _PlannedRun(path, spec, RunDirectory(home / path.stem))
-        for path, spec in zip(spec_files, specs, strict=True)
-    ]
-
-
-def _check_runs(runs: Sequence[_PlannedRun]) -> list[_PlannedRun]:
-    """Return the runs that the checks of this machine refuse, after a line about each."""
-    for planned in runs:
-        planned.directory.check(planned.spec)
-    faults = {}
-    for planned in runs:
-        try:
-            planned.spec.require_search()
-            check_spec(planned.spec, planned.file)
-            check_model(planned.spec)
-        except ModnormError as error:
-            faults[planned] = error
-    if len(faults) == len(runs):
-        raise faults[runs[0]]
-    for planned, fault in faults.items():
-        say(f"failed: {planned.directory.path.name}: {fault}")
-    return list(faults)
-
-
-def _run_all(runs: Sequence[_PlannedRun], home: Path, refused: Collection[_PlannedRun]) -> None:
-    """Carry out runs in a lab inside this process, and print their results."""
-    from modnorm.analysis.run import load_run
-    from modnorm.cli.results import print_results
-    from modnorm.client.run_directory import state_directory
-
-    left = [planned for planned in runs if planned not in refused]
-    failed = list(refused)
-    if not state_directory(home).exists():
-        for planned in [each for each in left if each.directory.has_results_of(each.spec)]:
-            left.remove(planned)
+        if directory.has_results_of(spec) and not state_directory(home).exists():
             note(
-                f"{planned.directory.path} has the results of this spec, so nothing is run; "
-                "another --out runs it again"
+                f"{home} has the results of this spec, so nothing is run; another --out runs it "
+                "again"
             )
-            print_results(load_run(planned.directory.path))
-    if left:
-        with lab_here(home) as client:
-            for planned in left:
-                try:
-                    _carry_out(client, planned)
-                except ModnormError as error:
-                    if len(runs) == 1:
-                        raise
-                    if isinstance(error, UnavailableError):
-                        next(iter(client.list()), None)  # raises where the lab itself is down
-                    failed.append(planned)
-                    say(f"failed: {planned.directory.path.name}: {error}")
-    if output.as_json:
-        documents = [load_run(each.directory.path).document for each in runs if each not in failed]
-        emit_json(documents[0] if len(runs) == 1 else documents)
-    if failed:
-        names = ", ".join(each.directory.path.name for each in runs if each in failed)
-        raise EvaluationError(
-            f"{len(failed)} of {len(runs)} experiments failed: {names}",
-            remedy="fix the causes above; the same command repeats nothing that is finished",
-        )
-
-
-def _carry_out(client: "Client", planned: _PlannedRun) -> None:
-    from modnorm.analysis.run import load_run
-    from modnorm.cli.results import print_results, write_results
-
-    experiment = submit_here(client, planned.spec)
-    planned.directory.claim(planned.spec)
-    show_remarks(client, experiment.id)
-    experiment = follow_to_end(client, experiment, title=planned.file.stem, go_on=SAME_COMMAND)
-    report = write_results(client, experiment, planned.directory)
-    print_results(load_run(planned.directory.path))
-    say(f"report: {report}")
+        else:
+            with lab_here(home) as client:
+                experiment = submit_here(client, spec)
+                directory.claim(spec)
+                show_remarks(client, experiment.id)
+                title = spec_file.stem
+                ended = follow_to_end(client, experiment, title=title, go_on=SAME_COMMAND)
+                report = write_results(client, ended, directory)
+        finished = load_run(home)
+        emit_json(finished.document)
+        print_results(finished)
+        if report is not None:
+            say(f"report: {report}")
 
 
 @contextmanager

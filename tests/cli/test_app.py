@@ -1,5 +1,4 @@
 import inspect
-from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
@@ -56,15 +55,6 @@ def test_a_wrong_setting_names_its_variable(refusal, monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     err = refusal("list")
     assert name in err
-
-
-def test_of_several_specs_one_that_cannot_be_read_stops_all_before_they_run(refusal, tmp_path):
-    good = Path(__file__).parents[2] / "examples" / "demo-randopt.yaml"
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("colour: red")
-    err = refusal("run", good, bad, "--out", tmp_path / "out")
-    assert f"{bad}: model: must be given" in err
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -53,18 +53,3 @@ def test_a_run_that_the_lab_alone_can_refuse_leaves_nothing(modnorm, write_spec,
     assert ended.returncode == 2
     assert json.loads(ended.stderr.splitlines()[-1])["field"] == "task.selection"
     assert not out.exists()
-
-
-def test_of_several_runs_one_that_is_refused_stops_no_other(
-    modnorm, bad_spec, write_spec, tmp_path
-):
-    small = {"method": {"name": "base"}, "population": {"size": 1, "ensemble_sizes": [1]}}
-    files = [bad_spec, write_spec("after", **small)]
-    ended = modnorm("run", *files, "--out", tmp_path, "--json", check=False)
-    assert ended.returncode == 1
-    first, *_, last = ended.stderr.splitlines()
-    assert first.startswith(f"failed: {files[0].stem}: {files[0]}:")
-    assert ": task.name: " in first
-    assert json.loads(last)["message"] == f"1 of 2 experiments failed: {files[0].stem}"
-    (document,) = json.loads(ended.stdout)
-    assert document["spec"]["name"] == "after"
