@@ -62,30 +62,33 @@ def current_caller() -> Caller:
 
 
 _SEE = frozenset({Role.READ, Role.OPERATE})
-_ROLES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
-    "modnorm.v1.ExperimentService": {
-        "CreateExperiment": {Role.SUBMIT},
-        "CancelExperiment": {Role.SUBMIT, Role.OPERATE},
-        "GetExperiment ListExperiments WatchExperiment ListRunFiles GetRunFile": _SEE,
-    },
-    "modnorm.v1.JobService": {
-        "ClaimJob Heartbeat ReportJob FailJob FetchArtifact FetchLineage": {Role.WORKER}
-    },
-    "modnorm.v1.CalibrationService": {"Calibrate GetProfile": {Role.INTERNAL}},
-    "modnorm.v1.SamplingService": {
-        "InspectModel BuildScaleMap SampleDescriptors": {Role.INTERNAL}
-    },
-    "modnorm.v1.SandboxService": {"Execute GetIsolation": {Role.WORKER, Role.INTERNAL}},
-    "modnorm.v1.StatusService": {"GetStatus": _SEE | {Role.INTERNAL}},
-    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": set(Role)},
-}
-
+_SUBMIT, _WORKER, _INTERNAL = (
+    frozenset({role}) for role in (Role.SUBMIT, Role.WORKER, Role.INTERNAL)
+)
 ALLOWED: Mapping[str, frozenset[Role]] = MappingProxyType(
     {
-        f"/{service}/{name}": frozenset(roles)
-        for service, methods in _ROLES.items()
-        for names, roles in methods.items()
-        for name in names.split()
+        "/modnorm.v1.ExperimentService/CreateExperiment": _SUBMIT,
+        "/modnorm.v1.ExperimentService/CancelExperiment": _SUBMIT | {Role.OPERATE},
+        "/modnorm.v1.ExperimentService/GetExperiment": _SEE,
+        "/modnorm.v1.ExperimentService/ListExperiments": _SEE,
+        "/modnorm.v1.ExperimentService/WatchExperiment": _SEE,
+        "/modnorm.v1.ExperimentService/ListRunFiles": _SEE,
+        "/modnorm.v1.ExperimentService/GetRunFile": _SEE,
+        "/modnorm.v1.JobService/ClaimJob": _WORKER,
+        "/modnorm.v1.JobService/Heartbeat": _WORKER,
+        "/modnorm.v1.JobService/ReportJob": _WORKER,
+        "/modnorm.v1.JobService/FailJob": _WORKER,
+        "/modnorm.v1.JobService/FetchArtifact": _WORKER,
+        "/modnorm.v1.JobService/FetchLineage": _WORKER,
+        "/modnorm.v1.CalibrationService/Calibrate": _INTERNAL,
+        "/modnorm.v1.CalibrationService/GetProfile": _INTERNAL,
+        "/modnorm.v1.SamplingService/InspectModel": _INTERNAL,
+        "/modnorm.v1.SamplingService/BuildScaleMap": _INTERNAL,
+        "/modnorm.v1.SamplingService/SampleDescriptors": _INTERNAL,
+        "/modnorm.v1.SandboxService/Execute": _WORKER | _INTERNAL,
+        "/modnorm.v1.SandboxService/GetIsolation": _WORKER | _INTERNAL,
+        "/modnorm.v1.StatusService/GetStatus": _SEE | _INTERNAL,
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": frozenset(Role),
     }
 )
 """Roles by full method name; one of them suffices."""

@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Protocol
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -35,73 +33,8 @@ _OPTIONS: Sequence[tuple[str, int]] = (
 )
 
 
-class _Health(Protocol):
-    async def set(
-        self, service: str, status: health_pb2.HealthCheckResponse.ServingStatus
-    ) -> None: ...
-
-    async def enter_graceful_shutdown(self) -> None: ...
-
-
-class RunningServer:
-    """A started server."""
-
-    def __init__(
-        self, server: grpc.aio.Server, port: int, health_servicer: _Health, services: Sequence[str]
-    ) -> None:
-        self.port = port
-        self._server = server
-        self._health = health_servicer
-        self._services = ("", *services)
-
-    async def set_serving(self, *, serving: bool) -> None:
-        """Set the health status of the services."""
-        statuses = health_pb2.HealthCheckResponse
-        status = statuses.SERVING if serving else statuses.NOT_SERVING
-        for service in self._services:
-            await self._health.set(service, status)
-
-    async def stop(self, grace: float) -> None:
-        """Report NOT_SERVING, refuse new calls, wait `grace` seconds for present ones, close."""
-        await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace)
-
-
-async def start_server(
-    address: str,
-    register: Register,
-    registry: CollectorRegistry | None = None,
-    settings: ServiceSettings | None = None,
-) -> RunningServer:
-    """Start a server in the running event loop."""
-    settings = settings or ServiceSettings()
-    measured = CallMetrics(registry or CollectorRegistry())
-    interceptor = CallInterceptor(TokenGate(settings), measured)
-    server = grpc.aio.server(interceptors=(interceptor,), options=_OPTIONS)
-    services = tuple(register(server))
-    health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # not in its stubs
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-    reflection.enable_server_reflection(
-        (*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server
-    )
-    try:
-        port = open_port(server, address, settings)
-    except RuntimeError as error:
-        raise UnavailableError(
-            f"cannot listen on {address}: {error}",
-            field="MODNORM_BIND_ADDRESS",
-            remedy="set a free HOST:PORT",
-        ) from error
-    running = RunningServer(server, port, health_servicer, services)
-    # The empty service reports that the process answers; supervisors restart it otherwise.
-    await health_servicer.set(health.SERVICE_NAME, health_pb2.HealthCheckResponse.SERVING)
-    await server.start()
-    await running.set_serving(serving=True)
-    return running
-
-
 class GrpcService:
-    """A service of one process: its servicers, and what a subclass runs beside them."""
+    """A server with its servicers, health checks and reflection; subclasses run work beside it."""
 
     def __init__(
         self,
@@ -111,27 +44,47 @@ class GrpcService:
         *,
         close: Callable[[], None] | None = None,
     ) -> None:
-        self._address = settings.bind_address
-        self._grace = settings.stop_grace
-        self._start_server = partial(start_server, self._address, register, registry, settings)
-        self._close = close
-        self._server: RunningServer | None = None
-
-    @property
-    def port(self) -> int:
+        self.port = 0
         """The port that it listens on, once started."""
-        if self._server is None:
-            raise UnavailableError("the service is not started")
-        return self._server.port
+        self._service_settings = settings
+        self._add_servicers = register
+        self._calls = CallMetrics(registry or CollectorRegistry())
+        self._close = close
+        self._server: grpc.aio.Server | None = None
+        self._health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # not in its stubs
+        self._services: Sequence[str] = ()
 
     async def start(self) -> None:
-        """Start the service; return when it is ready."""
-        self._server = await self._start_server()
+        """Start the service in the running event loop; return when it is ready."""
+        address = self._service_settings.bind_address
+        interceptor = CallInterceptor(TokenGate(self._service_settings), self._calls)
+        server = grpc.aio.server(interceptors=(interceptor,), options=_OPTIONS)
+        self._services = tuple(self._add_servicers(server))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health_servicer, server)
+        reflection.enable_server_reflection(
+            (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
+        try:
+            self.port = open_port(server, address, self._service_settings)
+        except RuntimeError as error:
+            raise UnavailableError(
+                f"cannot listen on {address}: {error}",
+                field="MODNORM_BIND_ADDRESS",
+                remedy="set a free HOST:PORT",
+            ) from error
+        # The health service reports that the process answers; supervisors restart it otherwise.
+        await self._health_servicer.set(
+            health.SERVICE_NAME, health_pb2.HealthCheckResponse.SERVING
+        )
+        await server.start()
+        self._server = server
+        await self.set_serving(serving=True)
 
     async def stop(self) -> None:
-        """Refuse new work; return once the present work is finished or released."""
+        """Report NOT_SERVING, refuse new calls, give present ones the grace period, and close."""
         if self._server is not None:
-            await self._server.stop(self._grace)
+            await self._health_servicer.enter_graceful_shutdown()
+            await self._server.stop(self._service_settings.stop_grace)
         if self._close is not None:
             await asyncio.to_thread(self._close)
 
@@ -139,6 +92,9 @@ class GrpcService:
         """End the grace period of the present or next stop: release the work now."""
 
     async def set_serving(self, *, serving: bool) -> None:
-        """Set the health status, once started."""
+        """Set the health status of the started services, and of the whole server."""
         if self._server is not None:
-            await self._server.set_serving(serving=serving)
+            statuses = health_pb2.HealthCheckResponse
+            for service in ("", *self._services):
+                status = statuses.SERVING if serving else statuses.NOT_SERVING
+                await self._health_servicer.set(service, status)

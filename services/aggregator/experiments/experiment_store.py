@@ -122,7 +122,6 @@ class ExperimentStore:
                     id=experiment_id,
                     tenant=tenant,
                     request_id=request_id,
-                    request_key=_request_key(request_id, tenant),
                     create_time=transaction_time(session),
                     **admission.inputs,
                 )
@@ -380,9 +379,6 @@ def _ask_experts(session: Session, experiment: Experiment, run_id: str) -> None:
 
 def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:
     """Return the id of a request's experiment, a function of request id and tenant."""
-    return str(uuid.uuid5(_EXPERIMENT_NAMESPACE, _request_key(request_id, tenant)))
-
-
-def _request_key(request_id: str, tenant: str) -> str:
-    """Return tenant and request id as one text. No request id contains the separator."""
-    return request_id if tenant == DEFAULT_TENANT else f"{tenant}\x1f{request_id}"
+    # No request id contains the separator.
+    key = request_id if tenant == DEFAULT_TENANT else f"{tenant}\x1f{request_id}"
+    return str(uuid.uuid5(_EXPERIMENT_NAMESPACE, key))

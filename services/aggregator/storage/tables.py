@@ -166,7 +166,6 @@ class Experiment(SQLModel, table=True):
 
     __tablename__ = "experiments"
     __table_args__ = (
-        UniqueConstraint("request_key", name="uq_experiments_request_id"),
         Index("ix_experiments_tenant", "tenant", "create_time", "id"),
         Index("ix_experiments_created", "create_time", "id"),
         Index("ix_experiments_state", "state"),
@@ -175,9 +174,7 @@ class Experiment(SQLModel, table=True):
     id: str = Field(primary_key=True, sa_type=Text)
     tenant: str = Field(default=DEFAULT_TENANT, sa_type=Text)
     request_id: str = Field(sa_type=Text)
-    """The client's request id; unique within a tenant."""
-    request_key: str = Field(sa_type=Text)
-    """Tenant and request id as one text."""
+    """The client's request id; unique within a tenant, since both determine the id."""
     spec_json: str = Field(sa_type=Text)
     spec_digest: str = Field(sa_type=Text)
     state: ExperimentState = Field(default=ExperimentState.PENDING, sa_type=_text(ExperimentState))

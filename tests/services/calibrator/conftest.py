@@ -1,12 +1,13 @@
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 
 import pytest
 
-from modnorm.services.calibrator.servicer import SERVICE, CalibrationServicer
+from modnorm.services.calibrator.server import build
+from modnorm.services.common.service_process import ANY_PORT
 from modnorm.services.common.settings import CalibratorSettings
 from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import calibration_pb2_grpc, common_pb2
-from tests.services.loopback import on_loopback
+from tests.services.loopback import serving
 
 
 def prompt(index):
@@ -16,7 +17,12 @@ def prompt(index):
 
 @pytest.fixture
 def settings(tmp_path):
-    return CalibratorSettings(cache_dir=tmp_path / "cache", model_roots=(tmp_path / "models",))
+    return CalibratorSettings(
+        bind_address=ANY_PORT,
+        stop_grace=0,
+        cache_dir=tmp_path / "cache",
+        model_roots=(tmp_path / "models",),
+    )
 
 
 @pytest.fixture
@@ -41,15 +47,8 @@ def serve():
     """Run a calibrator on loopback and yield its stub."""
 
     @asynccontextmanager
-    async def serving(settings):
-        servicer = CalibrationServicer(settings)
+    async def served(settings):
+        async with serving(build(settings)) as channel:
+            yield calibration_pb2_grpc.CalibrationServiceStub(channel)
 
-        def register(server):
-            calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
-            return (SERVICE,)
-
-        with closing(servicer):
-            async with on_loopback(register) as (_, channel):
-                yield calibration_pb2_grpc.CalibrationServiceStub(channel)
-
-    return serving
+    return served

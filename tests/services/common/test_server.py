@@ -18,7 +18,8 @@ from modnorm.errors import (
 )
 from modnorm.services.common.channels import MESSAGE_BYTES
 from modnorm.services.common.healthcheck import check
-from modnorm.services.common.server import start_server
+from modnorm.services.common.server import GrpcService
+from modnorm.services.common.settings import ServiceSettings
 from modnorm.v1 import experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.status import from_rpc_error
 from tests.services.loopback import on_loopback
@@ -80,8 +81,8 @@ def register(server):
     return (SERVICE,)
 
 
-def running():
-    return on_loopback(register)
+def running(**settings):
+    return on_loopback(register, **settings)
 
 
 async def _get(channel, name):
@@ -199,7 +200,7 @@ async def test_health_follows_the_service():
 
 
 async def test_a_stop_reports_not_serving_and_lets_calls_finish():
-    async with running() as (server, channel):
+    async with running(grace=5.0) as (server, channel):
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
         stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
@@ -207,7 +208,7 @@ async def test_a_stop_reports_not_serving_and_lets_calls_finish():
             experiment_pb2.GetExperimentRequest(id="slow"), timeout=HANG_SECONDS
         )
         await call.initial_metadata()
-        stop = asyncio.create_task(server.stop(5))
+        stop = asyncio.create_task(server.stop())
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert await call == experiment_pb2.GetExperimentResponse()
         watch.cancel()
@@ -216,5 +217,6 @@ async def test_a_stop_reports_not_serving_and_lets_calls_finish():
 
 async def test_a_taken_address_is_an_error():
     async with running() as (server, _):
+        other = GrpcService(ServiceSettings(bind_address=f"127.0.0.1:{server.port}"))
         with pytest.raises(UnavailableError, match="cannot listen"):
-            await start_server(f"127.0.0.1:{server.port}", lambda _: ())
+            await other.start()

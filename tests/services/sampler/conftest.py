@@ -4,16 +4,22 @@ import pytest
 
 from modnorm.calibration.calibrate import calibrate
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.services.common.service_process import ANY_PORT
 from modnorm.services.common.settings import SamplerSettings
-from modnorm.services.sampler.servicer import SERVICE, SamplingServicer
+from modnorm.services.sampler.server import build
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import sampling_pb2_grpc
-from tests.services.loopback import on_loopback
+from tests.services.loopback import serving
 
 
 @pytest.fixture
 def settings(tmp_path):
-    return SamplerSettings(cache_dir=tmp_path / "cache", model_roots=(tmp_path / "models",))
+    return SamplerSettings(
+        bind_address=ANY_PORT,
+        stop_grace=0,
+        cache_dir=tmp_path / "cache",
+        model_roots=(tmp_path / "models",),
+    )
 
 
 @pytest.fixture(scope="session")
@@ -32,14 +38,9 @@ def profile(checkpoint):
 def serve(settings):
     """Run a sampler on loopback and yield a stub of it."""
 
-    def register(server):
-        servicer = SamplingServicer(settings)
-        sampling_pb2_grpc.add_SamplingServiceServicer_to_server(servicer, server)
-        return (SERVICE,)
-
     @asynccontextmanager
-    async def serving():
-        async with on_loopback(register) as (_, channel):
+    async def served():
+        async with serving(build(settings)) as channel:
             yield sampling_pb2_grpc.SamplingServiceStub(channel)
 
-    return serving
+    return served
