@@ -102,16 +102,15 @@ def predict(
     answers. The file appears whole or not at all.
     """
     from modnorm.cli.progress import counted
-    from modnorm.prediction.predictor import BasePlace, PredictionSettings, Predictor
+    from modnorm.prediction.predictor import BasePlace, Predictor
     from modnorm.tasks.row_loading import read_questions, read_raw_questions
 
-    settings = PredictionSettings(BasePlace(model, revision), engine, ask_all)
+    place = BasePlace(model, revision)
     lab = None if local or is_manifest(run, server) else lab_of(run, server)
-    usual = PredictionSettings()
-    if lab is not None and (settings.place, settings.engine) != (usual.place, usual.engine):
+    if lab is not None and (place, engine) != (BasePlace(), "auto"):
         raise InvalidInputError(
             "the evaluators of the lab load the base in the engine of the experiment",
-            field="engine" if settings.engine != usual.engine else "model",
+            field="model" if engine == "auto" else "engine",
             remedy="leave it out, or add --local to answer on this machine",
         )
     if out is not None:
@@ -122,10 +121,11 @@ def predict(
         counted("answers") as on_progress,
     ):
         if lab is None:
-            ensemble, base = open_ensemble(run, server, population, size, settings.place)
-            predictor = Predictor(ensemble, base, settings)
+            ensemble, base = open_ensemble(run, server, population, size, place)
+            predictor = Predictor(ensemble, base)
             encoded = predictor.encode(read_questions(predictor.task, questions))
-            count = _write(predictor.predict(encoded, on_progress), out)
+            answers = predictor.predict(encoded, engine, ask_all=ask_all, on_progress=on_progress)
+            count = _write(answers, out)
         else:
             rows = (raw for _, raw in read_raw_questions(questions))
             with connect(lab) as client:

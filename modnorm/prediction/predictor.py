@@ -1,7 +1,7 @@
 """Answers of an ensemble to raw questions: the one way from a run or a manifest to votes."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
@@ -50,27 +50,12 @@ class BasePlace:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionSettings:
-    """How an ensemble answers."""
-
-    place: BasePlace = field(default_factory=BasePlace)
-    """The place of the base on this machine."""
-    engine: str = "auto"
-    """Engine by name."""
-    ask_all: bool = False
-    """Whether experts also answer questions whose vote is settled."""
-
-
 class Predictor:
     """An ensemble with its task and its base on this machine."""
 
-    def __init__(
-        self, ensemble: EnsembleDefinition, base: Checkpoint, settings: PredictionSettings
-    ) -> None:
+    def __init__(self, ensemble: EnsembleDefinition, base: Checkpoint) -> None:
         self._ensemble = ensemble
         self._base = base
-        self._settings = settings
         self.task = ensemble.task.load()
 
     def encode(self, placed: Iterable[tuple[str, Row]]) -> Questions:
@@ -93,23 +78,21 @@ class Predictor:
             )
         return Questions(rows, prompts)
 
-    def encode_rows(self, rows: Iterable[Mapping[str, object]]) -> Questions:
-        """Return raw rows as questions with prompts; errors number the rows from 0."""
-        named = ((f"row {number}", raw) for number, raw in enumerate(rows))
-        return self.encode((place, parse_question(self.task, raw, place)) for place, raw in named)
-
     def predict(
-        self, questions: Questions, on_progress: OnProgress = ignore_progress
+        self,
+        questions: Questions,
+        engine_name: str = "auto",
+        *,
+        ask_all: bool = False,
+        on_progress: OnProgress = ignore_progress,
     ) -> Iterator[Prediction]:
         """Yield the ensemble's answer to each question, in order."""
         size, rows = self._ensemble.ensemble_size, len(questions.rows)
         longest = max(map(len, questions.prompts)) + self._ensemble.task.max_tokens
         settings = EngineSettings(max_model_len=longest)
-        engine = load_engine(self._settings.engine, self._base, settings)
+        engine = load_engine(engine_name, self._base, settings)
         try:
-            experts = VotingExperts(
-                engine, self._ensemble, self.task, ask_all=self._settings.ask_all
-            )
+            experts = VotingExperts(engine, self._ensemble, self.task, ask_all=ask_all)
             for start in range(0, rows, BATCH):
                 batch = Questions(
                     questions.rows[start : start + BATCH], questions.prompts[start : start + BATCH]
@@ -124,13 +107,15 @@ class Predictor:
             engine.close()
 
 
-def predict(
+def predict(  # noqa: PLR0913 - the last three are keyword-only
     run: "Run",
     questions: Iterable[Mapping[str, object]],
     population: int | None = None,
     ensemble_size: int | None = None,
     *,
-    settings: PredictionSettings | None = None,
+    place: BasePlace | None = None,
+    engine: str = "auto",
+    ask_all: bool = False,
 ) -> tuple[Prediction, ...]:
     """Return an ensemble's answers to new questions, in order; needs the base model here.
 
@@ -139,7 +124,9 @@ def predict(
         questions: Rows with the task's columns; they need not state the right answers.
         population: N; the largest when None.
         ensemble_size: K; the largest when None.
-        settings: Base, engine and whether all experts answer; the defaults when None.
+        place: The base on this machine; that of the spec when None.
+        engine: Engine by name.
+        ask_all: Whether experts also answer questions whose vote is settled.
 
     Raises:
         InvalidInputError: a row breaks the task's schema, or this machine has no such base.
@@ -148,7 +135,8 @@ def predict(
         EvaluationError: an expert cannot answer, or the engine failed.
     """
     ensemble = define_ensemble(run, population, ensemble_size)
-    settings = settings or PredictionSettings()
-    base = settings.place.find(ensemble.model, ensemble.model_digest)
-    predictor = Predictor(ensemble, base, settings)
-    return tuple(predictor.predict(predictor.encode_rows(questions)))
+    base = (place or BasePlace()).find(ensemble.model, ensemble.model_digest)
+    predictor = Predictor(ensemble, base)
+    named = ((f"row {number}", raw) for number, raw in enumerate(questions))
+    asked = predictor.encode((at, parse_question(predictor.task, raw, at)) for at, raw in named)
+    return tuple(predictor.predict(asked, engine, ask_all=ask_all))

@@ -4,7 +4,7 @@ from statistics import fmean, stdev
 import pytest
 
 from modnorm.analysis import frames
-from modnorm.analysis.analyses import analyze, population_scaling, with_verdicts
+from modnorm.analysis.analyses import analyze
 from modnorm.analysis.export import write_run
 from modnorm.analysis.figures import plan_figures
 from modnorm.analysis.run import load_run
@@ -86,18 +86,6 @@ def test_one_seed_has_the_interval_of_its_rows(runs):
         "figure2-population-scaling",
         "figure3-reward-survival",
     }
-
-
-def test_a_metric_that_is_not_the_share_of_the_right_rows_has_no_interval(runs):
-    run = [runs["randopt", 3][0]]
-    names = frames.name_runs(run)
-    ensembles = frames.read_runs(run, names, frames.ensembles)
-    votes = frames.read_runs(run, names, frames.votes)
-    sound = population_scaling(with_verdicts(ensembles, votes))
-    wrong = with_verdicts(ensembles, votes.assign(correct=False))
-    chance = population_scaling(wrong.assign(accuracy=50.0))
-    assert sound["lower"].notna().all()
-    assert chance["lower"].isna().all()
 
 
 def test_differences_are_paired_by_seed_across_budgets(runs, tables):

@@ -69,18 +69,3 @@ def test_a_lab_runs_a_spec_and_gives_its_results(
     assert made.to_pandas().equals(expected.to_pandas())
     assert list(made.answers(candidate=0)) == list(expected.answers(candidate=0))
     assert list(made.votes()) == list(expected.votes())
-
-
-def test_a_run_and_its_ensembles_are_tables(finished):
-    run = load_run(finished)
-    table = run.to_pandas()
-    assert table.shape == (4, 7)
-    assert list(table.columns[:5]) == ["population", "ensemble_size", "metric", "lower", "upper"]
-    assert len(list(run.answers(candidate=-1))) == 12
-    ensemble = run.ensemble(4, 2)
-    assert ensemble.interval is not None
-    assert ensemble.interval.lower <= ensemble.metric <= ensemble.interval.upper
-    votes = list(run.votes(None, 4, 2))
-    assert sum(vote.correct for vote in votes) == ensemble.correct
-    assert [vote.row for vote in votes] == list(range(6))
-    assert len(list(run.votes(row=3))) == 4

@@ -6,7 +6,7 @@ import pytest
 
 from modnorm import load_run, predict
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
-from modnorm.prediction.predictor import BasePlace, PredictionSettings
+from modnorm.prediction.predictor import BasePlace
 
 
 @pytest.fixture
@@ -57,9 +57,8 @@ def test_an_ensemble_predicts_in_python(finished, questions):
     assert [each.answer for each in predict(run, rows[:3], 4, 2)] == votes[:3]
     with pytest.raises(InvalidInputError, match="row 0, column 'question'"):
         predict(run, [{"numbers": [1, 2]}])
-    elsewhere = PredictionSettings(BasePlace("no-such-model"))
     with pytest.raises((InvalidInputError, ConflictError)):
-        predict(run, rows, settings=elsewhere)
+        predict(run, rows, place=BasePlace("no-such-model"))
 
 
 def test_what_cannot_be_predicted_is_refused(modnorm, finished, questions, tmp_path):

@@ -4,14 +4,14 @@ import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.prediction.predictor import PredictionSettings, Predictor
+from modnorm.prediction.predictor import Predictor
 from tests.faults import error_at
 from tests.prediction.test_voting_experts import ensemble
 
 
 def test_a_question_that_does_not_fit_the_model_is_named_by_its_place():
     base = resolve_checkpoint("tiny-thicket")
-    predictor = Predictor(ensemble([1]), base, PredictionSettings())
+    predictor = Predictor(ensemble([1]), base)
     placed = [("a.jsonl, line 1", {"question": "1 + 1?"})]
     assert len(predictor.encode(placed).prompts) == 1
     long = [*placed, ("a.jsonl, line 2", {"question": "1 + " * 2000})]
