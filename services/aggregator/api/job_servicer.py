@@ -13,7 +13,6 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change, with_remedy
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.leases import Claim
-from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.lab_status import Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics
 from modnorm.services.aggregator.storage.tables import (
@@ -36,14 +35,7 @@ from modnorm.v1.evaluation_pb2 import (
     ReportJobRequest,
     ReportJobResponse,
 )
-from modnorm.wire.answer_sheets import read_answers
-from modnorm.wire.conversions import (
-    descriptor_from_proto,
-    descriptor_to_proto,
-    from_message,
-    section_to_proto,
-    to_message,
-)
+from modnorm.wire.conversions import descriptor_to_proto, section_to_proto, to_message
 
 LARGEST_BATCH = 256
 
@@ -183,7 +175,15 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     @override
     async def ReportJob(self, request: ReportJobRequest, context: object) -> ReportJobResponse:
         """Store the result of a job and follow it up."""
-        await self._tasks.run(self._report(_read_report(request)))
+        _check_length(request.worker, "worker")
+        size = sum(len(name) + len(value) for name, value in request.environment.items())
+        if size > MAX_ENVIRONMENT:
+            raise InvalidInputError(
+                f"{size} characters are more than {MAX_ENVIRONMENT}",
+                field="environment",
+                remedy="report only entries that answers depend on",
+            )
+        await self._tasks.run(self._report(request))
         return ReportJobResponse()
 
     @override
@@ -235,12 +235,12 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             )
             self._tasks.start(self._fail(request))
 
-    async def _report(self, report: Report) -> None:
-        self._stages.pop(report.job_id, None)
+    async def _report(self, report: ReportJobRequest) -> None:
+        self._stages.pop(report.lease.job_id, None)
         change = await self._reports.submit(report)
         self._metrics.reported(change)
         canaries = self._workers.canaries
-        if canaries.note(report.worker, report.environment):
+        if canaries.note(report.worker, dict(report.environment)):
             self._metrics.deviating_workers.set(len(canaries.deviations()))
         self._follow_up(change, logging.DEBUG, "scored")
 
@@ -290,28 +290,6 @@ def _check_length(text: str, field: str) -> None:
         raise InvalidInputError(
             f"{len(text)} characters are more than {MAX_NAME}", field=field, remedy="shorten it"
         )
-
-
-def _read_report(request: ReportJobRequest) -> Report:
-    """Return a report with its answers."""
-    _check_length(request.worker, "worker")
-    size = sum(len(name) + len(value) for name, value in request.environment.items())
-    if size > MAX_ENVIRONMENT:
-        raise InvalidInputError(
-            f"{size} characters are more than {MAX_ENVIRONMENT}",
-            field="environment",
-            remedy="report only entries that answers depend on",
-        )
-    return from_message(
-        Report,
-        request,
-        job_id=request.lease.job_id,
-        token=request.lease.token,
-        descriptor=descriptor_from_proto(request.descriptor),
-        answers=read_answers(request.answers),
-        sheet=request.answers,
-        environment=dict(request.environment),
-    )
 
 
 def model_of(experiment: Experiment) -> evaluation_pb2.Job:

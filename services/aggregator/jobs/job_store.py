@@ -20,7 +20,7 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
 from modnorm.services.aggregator.jobs.leases import Claim, extend_leases, lease_jobs, stale
-from modnorm.services.aggregator.jobs.reporting import Report, ReportChecks, Reporting
+from modnorm.services.aggregator.jobs.reporting import ReportChecks, Reporting
 from modnorm.services.aggregator.storage.database import Database, transaction_time
 from modnorm.services.aggregator.storage.dialects import database_time
 from modnorm.services.aggregator.storage.lookups import lock_experiment, lock_job
@@ -32,7 +32,7 @@ from modnorm.services.aggregator.storage.tables import (
     Job,
     JobState,
 )
-from modnorm.v1.evaluation_pb2 import ClaimJobRequest, LeaseProgress, LeaseState
+from modnorm.v1.evaluation_pb2 import ClaimJobRequest, LeaseProgress, LeaseState, ReportJobRequest
 
 ItemT = TypeVar("ItemT")
 AnswerT = TypeVar("AnswerT")
@@ -75,7 +75,7 @@ class JobStore:
         with self._database.write() as session:
             return extend_leases(session, beats, self._deadline(session), self._early_stop)
 
-    def report_all(self, reports: Sequence[Report]) -> Sequence[Change | Exception]:
+    def report_all(self, reports: Sequence[ReportJobRequest]) -> Sequence[Change | Exception]:
         """Store the results of jobs; advance each experiment whose phase they finish.
 
         A report under the token of the last lease is accepted after that lease expired, until
@@ -83,7 +83,7 @@ class JobStore:
         """
         return _together_or_alone(reports, self._report)
 
-    def _report(self, reports: Sequence[Report]) -> Sequence[Change | Exception]:
+    def _report(self, reports: Sequence[ReportJobRequest]) -> Sequence[Change | Exception]:
         with self._database.write() as session:
             answers = Reporting(session, self._checks).store(reports)
         for answer in answers:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from sqlmodel import Session, col, select
 
@@ -42,7 +42,9 @@ from modnorm.services.aggregator.storage.tables import (
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.spec_limits import MAX_COUNT
 from modnorm.tasks import Row, Task, stated_bounds, task_errors
-from modnorm.wire.answer_sheets import unpack_text
+from modnorm.v1.evaluation_pb2 import ReportJobRequest
+from modnorm.wire.answer_sheets import read_answers, unpack_text
+from modnorm.wire.conversions import descriptor_from_proto
 
 _SCALE_MAPS = 64
 _ROWS = 4
@@ -51,31 +53,10 @@ MAX_REWARD = 1e30
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """The result of one job."""
-
-    job_id: str
-    token: int
-    worker: str
-    descriptor: Descriptor
-    """The candidate with resolved coefficients."""
-    answers: Sequence[Answer]
-    sheet: bytes
-    """The answers, packed as in the table of answers."""
-    environment: Mapping[str, str]
-    switch_seconds: float
-    generate_seconds: float
-    score_seconds: float
-    normaliser: float = field(default=0.0, kw_only=True)
-    """Factor of the amplitudes that a generator proposed; 0 if it proposed none."""
-    stopped: bool = False
-    """Whether the candidate was stopped early, so that only some rows have answers."""
-
-
-@dataclass(frozen=True, slots=True)
 class CheckedReport:
-    """The result computed from a report."""
+    """What follows from a report."""
 
+    answers: Sequence[Answer]
     metric: float | None
     """Mean selection reward, or held-out metric of the candidate alone; None if rows that either
     needs are missing."""
@@ -101,17 +82,20 @@ class ReportChecks:
         self._tasks: BoundedDict[tuple[str, str | None, str], Task] = BoundedDict(_ROWS)
         self._rows: BoundedDict[str, tuple[Row, ...]] = BoundedDict(_ROWS)
 
-    def evaluate(self, session: Session, held: Claim, report: Report) -> CheckedReport:
-        """Check a report against its job; return its metric and coefficients."""
+    def evaluate(self, session: Session, held: Claim, report: ReportJobRequest) -> CheckedReport:
+        """Check a report against its job; return its answers, metric and coefficients."""
         job, candidate, experiment = held.job, held.candidate, held.experiment
         seconds = (report.switch_seconds, report.generate_seconds, report.score_seconds)
         if not all(math.isfinite(value) and value >= 0 for value in seconds):
-            raise InvalidInputError("seconds must be finite and not negative", field="header")
+            raise InvalidInputError(
+                "seconds must be finite and not negative", field="generate_seconds"
+            )
         if candidate.needs_proposal and not 0 < report.normaliser < math.inf:
             raise InvalidInputError(
-                "a report with amplitudes must contain their normaliser", field="header.normaliser"
+                "a report with amplitudes must contain their normaliser", field="normaliser"
             )
-        for answer in report.answers:
+        answers = read_answers(report.answers)
+        for answer in answers:
             _check_answer(answer)
 
         def count_active() -> int:
@@ -119,11 +103,13 @@ class ReportChecks:
             return len(ScaleMap.from_json(text).active)
 
         active = self._active.find(candidate.scale_map_digest, count_active)
-        coefficients = _check_descriptor(candidate, report.descriptor, active)
+        reported = descriptor_from_proto(report.descriptor)
+        coefficients = _check_descriptor(candidate, reported, active)
         if report.stopped:
-            stopped = self._check_stop(session, experiment, job, report)
-            return CheckedReport(None, coefficients, stopped)
-        return CheckedReport(self._metric(session, experiment, job, report), coefficients, None)
+            stopped = self._check_stop(session, experiment, job, answers)
+            return CheckedReport(answers, None, coefficients, stopped)
+        metric = self._metric(session, experiment, job, answers)
+        return CheckedReport(answers, metric, coefficients, None)
 
     def _task(self, experiment: Experiment) -> Task:
         spec = experiment.spec.task
@@ -131,31 +117,29 @@ class ReportChecks:
         return self._tasks.find(key, experiment.task)
 
     def _metric(
-        self, session: Session, experiment: Experiment, job: Job, report: Report
+        self, session: Session, experiment: Experiment, job: Job, answers: Sequence[Answer]
     ) -> float | None:
         digest, count = experiment.rows_of(job.split)
         if job.split is Split.SELECTION:
-            _check_rows(report.answers, count)
-            return mean_reward([answer.reward for answer in report.answers])
-        _check_rows(
-            report.answers, count, json.loads(unpack_text(job.skipped)) if job.skipped else ()
-        )
-        if job.split is Split.QUESTIONS or len(report.answers) < count:
+            _check_rows(answers, count)
+            return mean_reward([answer.reward for answer in answers])
+        _check_rows(answers, count, json.loads(unpack_text(job.skipped)) if job.skipped else ())
+        if job.split is Split.QUESTIONS or len(answers) < count:
             return None
         rows = self._rows.find(digest, lambda: load_rows(session, digest))
-        correct = [answer.correct for answer in report.answers]
+        correct = [answer.correct for answer in answers]
         return task_errors.metric(self._task(experiment), rows, correct)
 
     def _check_stop(
-        self, session: Session, experiment: Experiment, job: Job, report: Report
+        self, session: Session, experiment: Experiment, job: Job, answers: Sequence[Answer]
     ) -> Interval:
         """Check that a candidate was rightly stopped early; return its reward interval."""
         rows = experiment.selection_rows
         bounds = stated_bounds(self._task(experiment))
         if job.split is not Split.SELECTION or bounds is None:
             raise InvalidInputError("this job may not be stopped early", field="stopped")
-        _check_rows(report.answers, rows, range(rows))
-        interval = score_interval([answer.reward for answer in report.answers], rows, bounds)
+        _check_rows(answers, rows, range(rows))
+        interval = score_interval([answer.reward for answer in answers], rows, bounds)
         threshold = self._early_stop.threshold(session, experiment, job.candidate)
         if threshold is not None and threshold.excludes(interval.upper, job.candidate):
             return interval
@@ -231,28 +215,29 @@ class Reporting:
         self._answer_sheets: list[Mapping[str, object]] = []
         self._events: list[Mapping[str, object]] = []
 
-    def store(self, reports: Sequence[Report]) -> list[Change | Exception]:
+    def store(self, reports: Sequence[ReportJobRequest]) -> list[Change | Exception]:
         """Store results; return the change or refusal of each report."""
-        held = _lock(self._session, {report.job_id for report in reports})
+        held = _lock(self._session, {report.lease.job_id for report in reports})
         for one in held.values():
             self._progress_of(one.experiment)  # a later read would flush after each report
 
         def experiment_of(place: int) -> str:
-            one = held.get(reports[place].job_id)
+            one = held.get(reports[place].lease.job_id)
             return one.experiment.id if one else ""
 
         answers: dict[int, Change | Exception] = {}
         for place in sorted(range(len(reports)), key=experiment_of):
-            answers[place] = self._answer(held.get(reports[place].job_id), reports[place])
+            report = reports[place]
+            answers[place] = self._answer(held.get(report.lease.job_id), report)
         self._insert()
         return [answers[place] for place in range(len(reports))]
 
-    def _answer(self, held: Claim | None, report: Report) -> Change | Exception:
+    def _answer(self, held: Claim | None, report: ReportJobRequest) -> Change | Exception:
         try:
             if held is None:
-                raise unknown_job(report.job_id)
+                raise unknown_job(report.lease.job_id)
             job = held.job
-            if not job.token or report.token != job.token:
+            if not job.token or report.lease.token != job.token:
                 raise stale(job)
             if job.state is JobState.DONE:  # by an equal report
                 return Change(held.experiment.id)
@@ -265,7 +250,7 @@ class Reporting:
         # From here on an error rolls back the whole transaction.
         return self._keep(held, report, outcome)
 
-    def _keep(self, held: Claim, report: Report, outcome: CheckedReport) -> Change:
+    def _keep(self, held: Claim, report: ReportJobRequest, outcome: CheckedReport) -> Change:
         job, experiment = held.job, held.experiment
         state, was_leased = experiment.state, job.state is JobState.LEASED
         progress = self._progress_of(experiment)
@@ -273,7 +258,7 @@ class Reporting:
         _set_result(job, report, outcome)
         held.candidate.coefficients = outcome.coefficients
         held.candidate.normaliser = report.normaliser or None
-        self._answer_sheets.append({"job_id": job.id, "content": report.sheet})
+        self._answer_sheets.append({"job_id": job.id, "content": report.answers})
         experiment.candidates_stopped += outcome.stopped is not None
         close_job(experiment, job, done=True)
         progress.scored(job, was_leased=was_leased)
@@ -299,18 +284,18 @@ class Reporting:
         return self._progress[experiment.id]
 
 
-def _set_result(job: Job, report: Report, outcome: CheckedReport) -> None:
+def _set_result(job: Job, report: ReportJobRequest, outcome: CheckedReport) -> None:
     """Set the columns of a job that its report determines."""
     job.worker = report.worker or job.worker
     job.error = job.remedy = ""
     job.metric = outcome.metric
     job.reward_lower = outcome.stopped.lower if outcome.stopped else None
     job.reward_upper = outcome.stopped.upper if outcome.stopped else None
-    job.answers_done = len(report.answers)
-    job.correct = sum(answer.correct for answer in report.answers)
-    job.valid = sum(answer.vote is not None for answer in report.answers)
-    job.truncated = sum(answer.truncated for answer in report.answers)
-    job.tokens = sum(answer.tokens for answer in report.answers)
+    job.answers_done = len(outcome.answers)
+    job.correct = sum(answer.correct for answer in outcome.answers)
+    job.valid = sum(answer.vote is not None for answer in outcome.answers)
+    job.truncated = sum(answer.truncated for answer in outcome.answers)
+    job.tokens = sum(answer.tokens for answer in outcome.answers)
     job.switch_seconds = report.switch_seconds
     job.generate_seconds = report.generate_seconds
     job.score_seconds = report.score_seconds

@@ -15,7 +15,7 @@ from modnorm.tasks import get_task
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.row_files import OpenedSource
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
-from modnorm.wire.answer_sheets import pack_answers, unpack_answers
+from modnorm.wire.answer_sheets import pack_answers, pack_text, unpack_answers
 from tests.services.aggregator.world import on_both_databases
 from verification.labs.waiting import HANG_SECONDS
 
@@ -231,10 +231,13 @@ async def test_an_excluded_candidate_is_stopped(start_lab, spec):
 async def test_reports_out_of_shape_are_refused(start_lab, spec):
     async with start_lab() as lab:
         async with lab.raises(NotFoundError, "lease.job_id"):
-            report = evaluation_pb2.ReportJobRequest(answers=pack_answers([]))
-            await lab.jobs.ReportJob(report, timeout=HANG_SECONDS)
-        async with lab.raises(InvalidInputError, "answers"):
             await lab.jobs.ReportJob(evaluation_pb2.ReportJobRequest(), timeout=HANG_SECONDS)
+        await lab.create(spec())
+        report = await (worker := lab.worker()).report_of(await worker.claim_next())
+        for unreadable in (b"", b"none", pack_text("[[0]]"), report.answers[:-1]):
+            report.answers = unreadable
+            async with lab.raises(InvalidInputError, "answers"):
+                await lab.jobs.ReportJob(report, timeout=HANG_SECONDS)
         for done in (-1, 2**31 - 1):
             async with lab.raises(InvalidInputError, "leases.answers_done"):
                 await lab.heartbeat(evaluation_pb2.Lease(), answers_done=done)

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field
 
 import pytest
 from sqlmodel import col, select
@@ -18,7 +17,6 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.leases import Claim, claim_of, lease
-from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import (
     StoredText,
@@ -35,8 +33,15 @@ from modnorm.services.aggregator.storage.tables import (
 )
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
-from modnorm.v1.evaluation_pb2 import ClaimJobRequest, Lease, LeaseProgress, LeaseState
-from modnorm.wire.answer_sheets import pack_answers
+from modnorm.v1.evaluation_pb2 import (
+    ClaimJobRequest,
+    Lease,
+    LeaseProgress,
+    LeaseState,
+    ReportJobRequest,
+)
+from modnorm.wire.answer_sheets import pack_text
+from modnorm.wire.conversions import descriptor_to_proto
 
 TASK = get_task("gsm8k")
 LEASE_SECONDS = 60.0
@@ -95,6 +100,35 @@ def scale_map(method: str, active: int) -> ScaleMap:
 MAP, BASE_MAP = scale_map("randopt", 2), scale_map("base", 0)
 
 
+@dataclass(frozen=True)
+class Report:
+    """A worker's report, whose fields tests change."""
+
+    job_id: str
+    token: int
+    descriptor: Descriptor
+    answers: Sequence[Answer]
+    generate_seconds: float = 0.2
+    normaliser: float = 0.0
+    stopped: bool = False
+
+    @property
+    def message(self) -> ReportJobRequest:
+        sheet = json.dumps([astuple(answer) for answer in self.answers])  # also with NaN
+        return ReportJobRequest(
+            lease=Lease(job_id=self.job_id, token=self.token),
+            worker="w",
+            descriptor=descriptor_to_proto(self.descriptor),
+            answers=pack_text(sheet),
+            environment={"engine": "synthetic"},
+            switch_seconds=0.1,
+            generate_seconds=self.generate_seconds,
+            score_seconds=0.3,
+            normaliser=self.normaliser,
+            stopped=self.stopped,
+        )
+
+
 class SingleCalls(JobStore):
     """A job store with single claims, and single reports, which raise their errors."""
 
@@ -107,14 +141,11 @@ class SingleCalls(JobStore):
             raise claim
         return claim
 
-    def report_all(self, reports: Sequence[Report]) -> Sequence[Change | Exception]:
-        """Store reports with the sheets of their answers, which tests have changed."""
-        finite = [all(math.isfinite(one.reward) for one in each.answers) for each in reports]
+    def report_all(
+        self, reports: Sequence[Report | ReportJobRequest]
+    ) -> Sequence[Change | Exception]:
         return super().report_all(
-            [
-                replace(each, sheet=pack_answers(each.answers)) if is_finite else each
-                for each, is_finite in zip(reports, finite, strict=True)
-            ]
+            [one.message if isinstance(one, Report) else one for one in reports]
         )
 
     def report(self, report: Report) -> Change:
@@ -259,7 +290,6 @@ class World:
         return Report(
             job_id=claim.job.id,
             token=claim.job.token,
-            worker="w",
             descriptor=Descriptor(
                 noise=candidate.noise,
                 seed=candidate.seed,
@@ -269,11 +299,6 @@ class World:
                 coefficients=unpack_coefficients(packed) if packed is not None else resolved,
             ),
             answers=synthetic_answers(seed, rows) if answers is None else answers,
-            sheet=b"",
-            environment={"engine": "synthetic"},
-            switch_seconds=0.1,
-            generate_seconds=0.2,
-            score_seconds=0.3,
         )
 
     def work(self, experiment_id: str) -> Change | None:

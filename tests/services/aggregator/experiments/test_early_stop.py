@@ -11,10 +11,10 @@ from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.run_writing import ensemble_votes
 from modnorm.services.aggregator.jobs.leases import Claim
-from modnorm.services.aggregator.jobs.reporting import Report
 from modnorm.services.aggregator.storage.tables import FailureKind, JobState, Split
 from modnorm.tasks import RewardBounds
 from tests.faults import error_at
+from tests.services.aggregator.world import Report
 
 SIZES = {"size": 12, "prefixes": [6, 12], "ensemble_sizes": [1, 3, 5]}
 FEW_EXPERTS = {"size": 12, "ensemble_sizes": [1, 2]}

@@ -32,10 +32,18 @@ def claimed(world, count):
     return created, [world.report_of(world.claim(one)) for one in world.pending(created)]
 
 
-def test_a_report_that_the_database_refuses_fails_alone(world):
+def test_a_report_that_the_database_refuses_fails_alone(world, monkeypatch):
     created, reports = claimed(world, 5)
-    reports[2] = dataclasses.replace(reports[2], sheet=None)
-    outcomes = job_store.JobStore.report_all(world.jobs, reports)  # with this sheet
+    keep = Reporting._keep
+
+    def keep_no_sheet_of_one(self, held, report, outcome):
+        change = keep(self, held, report, outcome)
+        if report.lease.job_id == reports[2].job_id:
+            self._answer_sheets[-1] |= {"content": None}
+        return change
+
+    monkeypatch.setattr(Reporting, "_keep", keep_no_sheet_of_one)
+    outcomes = world.jobs.report_all(reports)
     assert [isinstance(one, Exception) for one in outcomes] == [index == 2 for index in range(6)]
     assert not isinstance(outcomes[2], ModnormError | None)
     assert world.experiments.get(created).progress.jobs_done == 5
@@ -47,7 +55,7 @@ def test_a_defect_within_a_batch_stores_nothing_of_its_report(world, monkeypatch
 
     def keep_most(self, held, report, outcome):
         change = keep(self, held, report, outcome)
-        if report.job_id == reports[3].job_id:
+        if report.lease.job_id == reports[3].job_id:
             raise ArithmeticError
         return change
 

@@ -91,7 +91,7 @@ async def test_a_proposal_without_its_normaliser_is_refused(start_lab, zo_spec, 
         worker = sensitive(lab.worker())
         while not (job := await worker.claim_next()).generator_digest:
             await worker.report(job)
-        async with lab.raises(InvalidInputError, "header.normaliser"):
+        async with lab.raises(InvalidInputError, "normaliser"):
             await worker.report(job)
 
 
