@@ -9,7 +9,7 @@ from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select, tuple_
 
 from modnorm.analysis.answers import BASE_INDEX
-from modnorm.analysis.run_data import StateRow
+from modnorm.analysis.run_data import BaseRow, EnsembleRow, StateRow
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -65,9 +65,8 @@ class ExperimentRecord(NamedTuple):
 
     experiment: Experiment
     progress: experiment_pb2.Progress
-    base: Sequence[Job]
-    """Finished jobs of the base, one per split."""
-    ensembles: Sequence[Ensemble]
+    base: BaseRow
+    ensembles: Sequence[EnsembleRow]
     states: Sequence[StateRow] = ()
     """Evaluated states of an iterative run."""
 
@@ -346,22 +345,25 @@ class ExperimentStore:
             return events, experiment.state in TERMINAL and last >= experiment.last_cursor
 
     def _record_of(self, session: Session, experiment: Experiment) -> ExperimentRecord:
-        base = session.exec(
-            select(Job).where(
-                Job.experiment_id == experiment.id,
-                col(Job.split).in_(Split),  # lets the query use an index
-                Job.candidate == BASE_INDEX,
-                col(Job.metric).is_not(None),
-            )
-        ).all()
+        metrics = dict(
+            session.exec(
+                select(Job.split, Job.metric).where(
+                    Job.experiment_id == experiment.id,
+                    col(Job.split).in_(Split),  # lets the query use an index
+                    Job.candidate == BASE_INDEX,
+                )
+            ).all()
+        )
+        base = BaseRow(metrics.get(Split.SELECTION), metrics.get(Split.HELDOUT))
         ensembles = session.exec(
             select(Ensemble)
             .where(Ensemble.experiment_id == experiment.id)
             .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
-        ).all()
+        )
         states = evaluated_states(session, experiment)
         progress = PhaseProgress.of(session, experiment).message(experiment)
-        return ExperimentRecord(experiment, progress, base, ensembles, states)
+        results = [ensemble.result for ensemble in ensembles]
+        return ExperimentRecord(experiment, progress, base, results, states)
 
 
 def _ask_experts(session: Session, experiment: Experiment, run_id: str) -> None:

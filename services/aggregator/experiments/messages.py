@@ -1,7 +1,8 @@
 """Conversion of stored experiments and events to protobuf messages."""
 
+from modnorm.analysis.run_data import BaseRow
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentRecord
-from modnorm.services.aggregator.storage.tables import Event, Experiment, ExperimentState, Split
+from modnorm.services.aggregator.storage.tables import Event, Experiment, ExperimentState
 from modnorm.services.common.status_servicer import timestamp
 from modnorm.v1 import experiment_pb2
 from modnorm.wire.conversions import spec_to_proto, to_message
@@ -13,17 +14,11 @@ PROVENANCE = tuple(experiment_pb2.Provenance.DESCRIPTOR.fields_by_name)
 def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
     """Return an experiment with its results."""
     message = experiment_summary(record.experiment, record.progress)
-    metrics = {job.split: job.metric for job in record.base}
-    if {Split.SELECTION, Split.HELDOUT} & metrics.keys():
-        message.base.CopyFrom(
-            experiment_pb2.BaseResult(
-                selection_reward=metrics.get(Split.SELECTION),
-                heldout_metric=metrics.get(Split.HELDOUT),
-            )
-        )
-    for each in record.ensembles:
-        columns = each.model_dump(exclude={"experiment_id", "experts"})
-        message.ensembles.add(**columns, experts=each.ranking)
+    if record.base != BaseRow():
+        message.base.CopyFrom(to_message(experiment_pb2.BaseResult, record.base))
+    message.ensembles.extend(
+        to_message(experiment_pb2.EnsembleResult, each) for each in record.ensembles
+    )
     message.states.extend(
         to_message(experiment_pb2.StateResult, each, lineage_digest=each.lineage)
         for each in record.states

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from sqlmodel import col, select
 
 from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.analysis.export import RunRecords, write_run
-from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, RunData
+from modnorm.analysis.run_data import CandidateRow, RowsRecord, RunData
 from modnorm.analysis.run_files import LINEAGE, PREDICTIONS, PROFILE, SCALE_MAP, SPEC, rows_file
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
@@ -152,7 +152,7 @@ def ensemble_votes(
     with database.read() as session:
         ballots = dict(ballots_of(session, record.experiment))
     return {
-        (one.population, one.ensemble_size): count_votes([ballots[each] for each in one.ranking])
+        (one.population, one.ensemble_size): count_votes([ballots[each] for each in one.experts])
         for one in record.ensembles
     }
 
@@ -197,12 +197,7 @@ def _run_data(
             candidate_row(each) for each in candidates if each.candidate.index > BASE_INDEX
         ],
         base=_base_row(record, candidates),
-        ensembles=[
-            EnsembleRow(
-                **each.model_dump(exclude={"experiment_id", "experts"}), experts=each.ranking
-            )
-            for each in record.ensembles
-        ],
+        ensembles=record.ensembles,
         votes=votes,
         states=record.states,
         timings={
@@ -272,12 +267,7 @@ def _base_row(record: ExperimentRecord, candidates: Sequence[CandidateJobs]) -> 
     row = CandidateRow(BASE_INDEX, 0, "scored")
     if candidates and candidates[0].candidate.index == BASE_INDEX:
         row = candidate_row(candidates[0])
-    metrics = {job.split: job.metric for job in record.base}
-    return replace(
-        row,
-        selection_reward=metrics.get(Split.SELECTION),
-        heldout_metric=metrics.get(Split.HELDOUT),
-    )
+    return replace(row, **asdict(record.base))
 
 
 def _stored_answers(job: Job) -> int:

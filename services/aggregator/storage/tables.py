@@ -24,6 +24,7 @@ from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
 from modnorm.analysis.answers import BASE_INDEX
+from modnorm.analysis.run_data import EnsembleRow
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec
@@ -141,9 +142,10 @@ class Ensemble(SQLModel, table=True):
     rows: int
 
     @property
-    def ranking(self) -> tuple[int, ...]:
-        """Its experts, best first."""
-        return tuple(json.loads(self.experts))
+    def result(self) -> EnsembleRow:
+        """The result in the form of a run."""
+        columns = self.model_dump(exclude={"experiment_id", "experts"})
+        return EnsembleRow(**columns, experts=tuple(json.loads(self.experts)))
 
 
 @lru_cache(maxsize=64)

@@ -64,10 +64,7 @@ def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
     for top in ensembles:  # the last is the largest
         base, right = bases.get(top.experiment_id, (None, 0))
         figures[top.experiment_id] = Headline(
-            base,
-            accuracy_interval(base, top.rows, right),
-            top.metric,
-            accuracy_interval(top.metric, top.rows, top.correct),
+            base, accuracy_interval(base, top.rows, right), top.metric, top.result.interval
         )
     return figures
 

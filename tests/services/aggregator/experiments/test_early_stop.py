@@ -1,6 +1,5 @@
 """Stored early stops and settled votes, compared with complete experiments."""
 
-import json
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -151,7 +150,7 @@ def test_any_interleaving_gives_the_result_without_early_stop(world, seed):
         assert each.selection.metric is None
         if plain is not None:
             assert each.selection.reward_lower <= plain <= each.selection.reward_upper
-    firsts = {-1, *(json.loads(one.experts)[0] for one in world.experiments.get(short).ensembles)}
+    firsts = {-1, *(one.experts[0] for one in world.experiments.get(short).ensembles)}
     for each in records:
         if each.candidate.index in firsts:
             expected = whole[each.candidate.index].heldout.metric
@@ -289,7 +288,7 @@ def test_skipped_rows_are_answered_if_the_experts_differ(world):
     best = outcomes(world, full)[-1][2]
     failures = {"max_failed_candidates": 1}
     first = world.select("first", **SIZES, failures=failures)
-    crew = Crew(world, first, Random(2), {json.loads(best)[0]})
+    crew = Crew(world, first, Random(2), {best[0]})
     while world.state(first) == "SELECTING" or len(crew.jobs.pending(first)) > 1:
         crew.take(crew.jobs.pending(first)[-1])  # the base comes last
         while crew.busy:
