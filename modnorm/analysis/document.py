@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import GetPydanticSchema
 from typing_extensions import TypedDict
 
-from modnorm.analysis.environments import environments_of, mixed_settings
+from modnorm.analysis.environments import describe_mixed, environments_of, mixed_settings
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, RunData, StateRow
 from modnorm.analysis.statistics import (
     BudgetEntry,
@@ -236,6 +236,17 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         partial_votes=partial,
         budget=ensemble_cost(run, ensemble).as_dict(),
     )
+
+
+def remarks(document: ResultsDocument) -> dict[str, str | None]:
+    """Return what readers of the figures should know, by its name in the report; None for none."""
+    return {
+        "overlap": describe_overlap(document),
+        "truncated": describe_truncated(document),
+        "lost": describe_lost_search(document),
+        "shortcuts": describe_shortcuts(document),
+        "mixed": describe_mixed(document["mixed_environments"]),
+    }
 
 
 def describe_shortcuts(document: ResultsDocument) -> str | None:

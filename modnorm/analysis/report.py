@@ -18,15 +18,7 @@ from modnorm.analysis.distillation import (
     first_search,
     total_budget,
 )
-from modnorm.analysis.document import (
-    EnsembleEntry,
-    ResultsDocument,
-    describe_lost_search,
-    describe_overlap,
-    describe_shortcuts,
-    describe_truncated,
-)
-from modnorm.analysis.environments import describe_mixed
+from modnorm.analysis.document import EnsembleEntry, ResultsDocument, remarks
 from modnorm.analysis.plots import (
     BARS,
     BASE_COLOUR,
@@ -97,11 +89,7 @@ def report_parts(document: ResultsDocument) -> dict[str, object]:
         "table": table,
         "best": document["experts"][:BEST_SHOWN],
         "settings": settings_text(document["spec"]),
-        "overlap": describe_overlap(document),
-        "truncated": describe_truncated(document),
-        "lost": describe_lost_search(document),
-        "shortcuts": describe_shortcuts(document),
-        "mixed": describe_mixed(document["mixed_environments"]),
+        **remarks(document),
     }
 
 

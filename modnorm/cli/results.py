@@ -19,25 +19,14 @@ def write_results(
     client: Client, experiment: experiments.Experiment, directory: RunDirectory
 ) -> Path:
     """Fetch a finished experiment, write its files, and return where the report is."""
-    from modnorm.analysis.document import (
-        describe_lost_search,
-        describe_shortcuts,
-        describe_truncated,
-    )
-    from modnorm.analysis.environments import describe_mixed
+    from modnorm.analysis.document import remarks
     from modnorm.analysis.run import load_run
     from modnorm.client.fetching import save_run
 
     save_run(client, experiment.id, directory.path)
-    document = load_run(directory.path).document
-    notes = (
-        describe_truncated(document),
-        describe_lost_search(document),
-        describe_shortcuts(document),
-        describe_mixed(document["mixed_environments"]),
-    )
-    for each in filter(None, notes):
-        note(each)
+    for name, remark in remarks(load_run(directory.path).document).items():
+        if remark and name != "overlap":  # the lab told of it at the start
+            note(remark)
     return directory.path / "report.html"
 
 
@@ -139,8 +128,7 @@ def show_directory(directory: Path) -> None:
 
 def print_run(run: Path) -> None:
     """Print the results of a finished run, with remarks on them; of predictions their file."""
-    from modnorm.analysis.document import describe_overlap, describe_truncated
-    from modnorm.analysis.environments import describe_mixed
+    from modnorm.analysis.document import remarks
     from modnorm.analysis.run import load_run
     from modnorm.analysis.run_files import PREDICTIONS
 
@@ -149,12 +137,7 @@ def print_run(run: Path) -> None:
         return
     results = load_run(run)
     print_results(results)
-    remarks = (
-        describe_overlap(results.document),
-        describe_truncated(results.document),
-        describe_mixed(results.document["mixed_environments"]),
-    )
-    for remark in filter(None, remarks):
+    for remark in filter(None, remarks(results.document).values()):
         note(remark)
 
 

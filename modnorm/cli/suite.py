@@ -202,13 +202,12 @@ def _run_cells(
     searches = [cell for cell in cells if cell.spec.distillation is None]
     listen = _progress_lines()
     embedded, finished = server is None, True
-    profiles = calibrate_origins(loaded, searches, directory) if embedded else {}
+    profiles = find_profiles(loaded, searches, directory, calibrate=embedded)
     if searches:
         with lab_for(directory, server, _PREFIX) as (client, submit):
             finished = SuiteRunner(
                 client=client,
                 cells=searches,
-                origins=loaded.cells,
                 profiles=profiles,
                 directory=directory,
                 journal=journal,
@@ -232,21 +231,24 @@ def _run_cells(
     return finished
 
 
-def calibrate_origins(
-    loaded: "LoadedSuite", cells: "Sequence[Cell]", directory: Path
+def find_profiles(
+    loaded: "LoadedSuite", cells: "Sequence[Cell]", directory: Path, *, calibrate: bool
 ) -> dict[str, str]:
-    """Calibrate the profiles that cells need from cells that neither run now nor are finished."""
+    """Return the profiles of finished cells, by cell.
+
+    With `calibrate`, those that some cells need from cells which do not run are calibrated.
+    """
     from modnorm.suites.outcomes import load_outcomes
 
     finished = load_outcomes(loaded.cells, directory).finished
     running = {cell.id for cell in cells} - finished.keys()
     wanted = {cell.profile_of for cell in cells if cell.id in running}
     origins = [cell for cell in loaded.cells if cell.id in wanted - running - finished.keys()]
-    if not origins:
-        return {}
+    profiles = {name: outcome.profile for name, outcome in finished.items()}
+    if not origins or not calibrate:
+        return profiles
     from modnorm.client.matching import calibrate_experiment  # loads torch
 
-    profiles = {}
     for origin in origins:
         say(f"{origin.id}: calibrating its profile, which other cells use")
         profiles[origin.id] = calibrate_experiment(origin.spec, settings())

@@ -48,10 +48,8 @@ class SuiteRunner:
     journal: Journal
     submit: Submit
     finish: Finish
-    origins: Sequence[Cell] = ()
-    """Cells that do not run, but whose profiles may be used."""
     profiles: Mapping[str, str] = field(default_factory=dict)
-    """Profiles of such cells that were calibrated without them, by cell."""
+    """Profiles that were made before, by cell; such cells need not run."""
     in_flight: int = 1
     """Experiments at a time."""
     patience: float = 0.0
@@ -86,8 +84,6 @@ class SuiteRunner:
     def _find_waiting(self) -> None:
         """Separate finished from waiting cells before any is submitted."""
         self._profiles.update(self.profiles)
-        for origin in load_outcomes(self.origins, self.directory).finished.values():
-            self._profiles[origin.cell.id] = origin.profile
         outcomes = load_outcomes(self.cells, self.directory)
         for cell in self.cells:
             if cell.id in outcomes.strangers:

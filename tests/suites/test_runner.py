@@ -11,6 +11,7 @@ from modnorm.client.resumption import resume_or_submit_shared
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
 from modnorm.suites.journal import Journal
+from modnorm.suites.outcomes import load_outcomes
 from modnorm.suites.runner import SuiteRunner, suite_status
 from modnorm.suites.suite_file import Suite
 from modnorm.v1 import experiment_pb2 as experiments
@@ -151,7 +152,10 @@ def run(client, tmp_path, monkeypatch):
         runner = SuiteRunner(
             client=client,
             cells=cells,
-            origins=CELLS,
+            profiles={
+                name: each.profile
+                for name, each in load_outcomes(CELLS, tmp_path).finished.items()
+            },
             directory=tmp_path,
             journal=journal,
             submit=submit,

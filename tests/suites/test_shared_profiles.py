@@ -3,7 +3,7 @@
 import pytest
 
 from modnorm.calibration.profile import Profile
-from modnorm.cli.suite import calibrate_origins
+from modnorm.cli.suite import find_profiles
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def test_the_profile_of_a_cell_that_does_not_run_is_calibrated_once(load, cache,
         },
     )
     alone = [cell for cell in loaded.cells if cell.labels["task"] == "more"]
-    found = calibrate_origins(loaded, alone, tmp_path)
+    found = find_profiles(loaded, alone, tmp_path, calibrate=True)
     origins = {cell.profile_of for cell in alone if cell.profile_of}
     assert found.keys() == origins
     (digest,) = set(found.values())
     assert Profile.load(cache / "profiles" / f"{digest}.json").digest == digest
-    assert calibrate_origins(loaded, alone, tmp_path) == found
-    assert calibrate_origins(loaded, loaded.cells, tmp_path) == {}
+    assert find_profiles(loaded, alone, tmp_path, calibrate=True) == found
+    assert find_profiles(loaded, loaded.cells, tmp_path, calibrate=True) == {}
