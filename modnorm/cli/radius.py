@@ -27,7 +27,7 @@ from modnorm.cli.options import (
     read_unsettled_spec,
     settings,
 )
-from modnorm.errors import EvaluationError, InvalidInputError, ModnormError
+from modnorm.errors import EvaluationError, InvalidInputError
 from modnorm.files import write_file
 from modnorm.spec_limits import MAX_SEED
 
@@ -39,13 +39,6 @@ if TYPE_CHECKING:
 Rows = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
 """Headings and lines of a table."""
 _RESUMES = "stopped; the same command resumes here"
-_TUNED_BY = {
-    "task.heldout": "heldout",
-    "method.radius": "radii",
-    "population.seed": "seeds",
-    "population.ensemble_sizes": "ensemble-size",
-}
-"""Option of `tune` that sets a field of every trial, whatever the spec says."""
 
 
 def tune(
@@ -74,61 +67,44 @@ def tune(
     spec may name the artifact, DIR/radius.json, instead of a radius.
     """
     spec = read_unsettled_spec(spec_file)
-    with naming_options():
-        specs = _plan_trials(
-            spec,
-            sorted(numbers(radii, "radii", float)),
-            numbers(seeds, "seeds", int),
-            heldout,
-            ensemble_size,
-        )
-        if server is None:
-            check_spec(specs[0], spec_file)
-        home = home_of(spec_file, "tune", out)
-        with _held(home):
-            from modnorm.cli.run import SAME_COMMAND, follow_to_end, lab_for
-            from modnorm.client.tuning import Trial, development_prompts, grid_document
+    specs = _plan_trials(
+        spec,
+        sorted(numbers(radii, "radii", float)),
+        numbers(seeds, "seeds", int),
+        heldout,
+        ensemble_size,
+    )
+    if server is None:
+        check_spec(specs[0])  # options set what may be wrong
+    home = home_of(spec_file, "tune", out)
+    with _held(home):
+        from modnorm.cli.run import SAME_COMMAND, follow_to_end, lab_for
+        from modnorm.client.tuning import Trial, development_prompts, grid_document
 
-            with interruptible(_RESUMES), lab_for(home, server, "tune") as lab:
-                client, submit = lab
-                accepted: Iterable[experiments.Experiment] = (
-                    submit(client, spec) for spec in specs
-                )
-                if server is not None:  # all before the first wait: evaluators share them
-                    accepted = list(accepted)
-                trials = []
-                for spec, one in zip(specs, accepted, strict=True):
-                    ended = follow_to_end(client, one, go_on=SAME_COMMAND)
-                    if not ended.ensembles:
-                        raise EvaluationError(
-                            f"{spec.name}: too few candidates are left for an ensemble"
-                        )
-                    trials.append(
-                        Trial(
-                            radius=spec.method.radius,
-                            seed=spec.population.seed,
-                            metric=ended.ensembles[0].metric,
-                            provenance=ended.provenance,
-                        )
+        with interruptible(_RESUMES), lab_for(home, server, "tune") as lab:
+            client, submit = lab
+            accepted: Iterable[experiments.Experiment] = (submit(client, spec) for spec in specs)
+            if server is not None:  # all before the first wait: evaluators share them
+                accepted = list(accepted)
+            trials = []
+            for spec, one in zip(specs, accepted, strict=True):
+                ended = follow_to_end(client, one, go_on=SAME_COMMAND)
+                if not ended.ensembles:
+                    raise EvaluationError(
+                        f"{spec.name}: too few candidates are left for an ensemble"
                     )
-            digest, folders = trials[0].provenance.heldout_digest, settings().split_folders
-            prompts = development_prompts(specs[0], digest, folders=folders)
-            document = grid_document(specs[0], trials, prompts)
-            _conclude(document, _grid(document), home)
-
-
-@contextmanager
-def naming_options() -> Iterator[None]:
-    """Name the option, not the field of the spec, in errors where an option set the field."""
-    try:
-        yield
-    except ModnormError as error:
-        field = error.field or ""
-        for name, option in _TUNED_BY.items():
-            if f"{field}.".startswith(f"{name}."):
-                named = f"{option}{field.removeprefix(name)}"
-                raise type(error)(error.message, field=named, remedy=error.remedy) from error
-        raise
+                trials.append(
+                    Trial(
+                        radius=spec.method.radius,
+                        seed=spec.population.seed,
+                        metric=ended.ensembles[0].metric,
+                        provenance=ended.provenance,
+                    )
+                )
+        digest, folders = trials[0].provenance.heldout_digest, settings().split_folders
+        prompts = development_prompts(specs[0], digest, folders=folders)
+        document = grid_document(specs[0], trials, prompts)
+        _conclude(document, _grid(document), home)
 
 
 def _plan_trials(

@@ -35,18 +35,21 @@ def test_development_rows_at_fault_are_named(refused):
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        (("--radii", "-0.1,0.3"), "radii: must be from "),
+        (("--radii", "-0.1,0.3"), "method.radius: must be from "),
         (("--radii", "0,0.3"), "radii: 0 moves nothing, so every candidate is the base"),
-        (("--radii", "1", "--seeds", "-4"), "seeds: "),
-        (("--radii", "1", "--ensemble-size", 9), "ensemble-size: K = 9 is greater than "),
-        (("--radii", "1", "--heldout", "absent.jsonl"), "heldout.source: there is no file "),
+        (("--radii", "1", "--seeds", "-4"), "population.seed: "),
+        (
+            ("--radii", "1", "--ensemble-size", 9),
+            "population.ensemble_sizes: K = 9 is greater than ",
+        ),
+        (("--radii", "1", "--heldout", "absent.jsonl"), "task.heldout.source: there is no file "),
         (
             ("--radii", "1", "--heldout", "{source: 'bundled:countdown-development', limit: 999}"),
-            "heldout.limit: ",
+            "task.heldout.limit: ",
         ),
     ],
 )
-def test_an_option_at_fault_is_named_and_no_line_of_the_spec(refused, options, fault):
+def test_a_field_at_fault_is_named_without_a_line_of_the_spec(refused, options, fault):
     given = options if "--heldout" in options else (*options, "--heldout", ROWS)
     assert refused(*given).startswith(f"error: {fault}")
 
