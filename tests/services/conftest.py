@@ -1,11 +1,27 @@
-"""Callers that disconnect while their call is stored."""
+"""Log lines as JSON objects, and callers that disconnect while their call is stored."""
 
 import asyncio
+import io
+import json
+import logging
 import threading
 
 import pytest
 
+from modnorm.services.common.logging import json_handler
 from verification.labs.waiting import HANG_SECONDS
+
+
+@pytest.fixture
+def logged():
+    """Return the log lines of this process so far as JSON objects."""
+    stream, root = io.StringIO(), logging.getLogger()
+    handler, level = json_handler(stream), root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield lambda: list(map(json.loads, stream.getvalue().splitlines()))
+    root.removeHandler(handler)
+    root.setLevel(level)
 
 
 class Gone:

@@ -2,6 +2,7 @@ import json
 import logging
 import threading
 import time
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -41,6 +42,13 @@ from verification.labs.waiting import HANG_SECONDS, wait_until
 def lab(tmp_path):
     with start(tmp_path / "state", cache=tmp_path / "cache") as running:
         yield running
+
+
+@contextmanager
+def lab_client(state, **named):
+    """Run a lab; yield a client of it."""
+    with start(state, **named) as lab, Client(lab.target, credentials=lab.credentials) as client:
+        yield client
 
 
 def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
@@ -153,15 +161,9 @@ def test_named_splits_are_looked_for_in_the_cache_and_in_the_data_roots(
 
 
 def test_the_next_lab_reads_stored_experiments(tmp_path, small_spec):
-    with (
-        start(tmp_path / "state", cache=tmp_path / "cache") as lab,
-        Client(lab.target, credentials=lab.credentials) as client,
-    ):
+    with lab_client(tmp_path / "state", cache=tmp_path / "cache") as client:
         stored = client.submit(small_spec, "once")
-    with (
-        start(tmp_path / "state", cache=tmp_path / "cache") as lab,
-        Client(lab.target, credentials=lab.credentials) as client,
-    ):
+    with lab_client(tmp_path / "state", cache=tmp_path / "cache") as client:
         assert client.submit(small_spec, "once").id == stored.id
         assert [found.id for found in client.list()] == [stored.id]
         list(client.watch(stored.id))
@@ -178,10 +180,7 @@ def test_labs_with_one_cache_load_their_engines_in_turn(tmp_path, small_spec):
         seen.append(other)
         return load_engine(*arguments, **named)
 
-    with (
-        start(tmp_path / "state", cache=tmp_path / "cache", load=load) as lab,
-        Client(lab.target, credentials=lab.credentials) as client,
-    ):
+    with lab_client(tmp_path / "state", cache=tmp_path / "cache", load=load) as client:
         list(client.watch(client.submit(small_spec).id))
         (other,) = seen
         with other.acquire(blocking=False):
@@ -189,17 +188,11 @@ def test_labs_with_one_cache_load_their_engines_in_turn(tmp_path, small_spec):
 
 
 def test_a_lab_that_is_only_read_leaves_jobs_alone(tmp_path, small_spec):
-    with (
-        start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
-        Client(lab.target, credentials=lab.credentials) as client,
-    ):
+    with lab_client(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as client:
         stored = client.submit(small_spec, "once")
         states = (event.state for event in client.watch(stored.id))
         assert ExperimentState.SELECTING in states
-    with (
-        start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
-        Client(lab.target, credentials=lab.credentials) as client,
-    ):
+    with lab_client(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as client:
         progress = client.get(stored.id).progress
         assert (progress.jobs_done, progress.jobs_running, progress.jobs_total) == (0, 0, 2)
 
@@ -258,10 +251,7 @@ def test_vllm_starts_before_its_first_job(tmp_path, small_spec, monkeypatch):
     monkeypatch.setattr(calibration, "calibrate", calibrate_later)
     content = small_spec.model_dump(mode="json")
     content["method"] = {"name": "modular_norm", "radius": 0.1}
-    with (
-        start(tmp_path / "state", cache=tmp_path / "cache", load=load) as lab,
-        Client(lab.target, credentials=lab.credentials) as client,
-    ):
+    with lab_client(tmp_path / "state", cache=tmp_path / "cache", load=load) as client:
         experiment = client.submit(parse_spec(content))
         assert list(client.watch(experiment.id))[-1].state is ExperimentState.SUCCEEDED
 
@@ -275,10 +265,7 @@ def test_gpus_have_evaluators_of_their_own_with_the_same_results(
     )
 
     def answers(name):
-        with (
-            start(tmp_path / name, cache=tmp_path / f"{name}-cache") as lab,
-            Client(lab.target, credentials=lab.credentials) as client,
-        ):
+        with lab_client(tmp_path / name, cache=tmp_path / f"{name}-cache") as client:
             experiment = client.submit(small_spec)
             assert list(client.watch(experiment.id))[-1].state is ExperimentState.SUCCEEDED
             found = client.get(experiment.id)
@@ -304,10 +291,7 @@ def test_evaluators_that_still_start_at_the_end_leave_nothing_behind(
 
     monkeypatch.setenv("MODNORM_DEVICES", "0")
     monkeypatch.setattr("modnorm.services.embedded.make_supervisor", make_slowly)
-    with (
-        start(tmp_path / "state", cache=tmp_path / "cache") as lab,
-        Client(lab.target, credentials=lab.credentials) as client,
-    ):
+    with lab_client(tmp_path / "state", cache=tmp_path / "cache") as client:
         client.submit(small_spec)
         assert begun.wait(HANG_SECONDS)
     assert not made[0]._folder.exists()
@@ -320,10 +304,7 @@ def test_a_cache_that_cannot_be_written_fails_the_experiment(tmp_path, small_spe
     (cache / "profiles" / "locks").write_text("no directory: nothing can be written below it")
     content = small_spec.model_dump(mode="json")
     content["method"] = {"name": "modular_norm", "radius": 0.1}
-    with (
-        start(tmp_path / "state", cache=cache, evaluate=False) as lab,
-        Client(lab.target, credentials=lab.credentials) as client,
-    ):
+    with lab_client(tmp_path / "state", cache=cache, evaluate=False) as client:
         stored = client.submit(parse_spec(content))
         events = list(client.watch(stored.id))
         reason = client.get(stored.id).error

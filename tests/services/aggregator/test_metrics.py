@@ -1,13 +1,7 @@
 """Metrics of the aggregator."""
 
 import asyncio
-import io
-import json
-import logging
 
-import pytest
-
-from modnorm.services.common.logging import json_handler
 from modnorm.v1 import experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
 
@@ -18,20 +12,8 @@ def value(lab, name, **labels):
     return lab.aggregator._registry.get_sample_value(name, labels)
 
 
-@pytest.fixture
-def logged():
-    """Log lines as JSON objects."""
-    stream, root = io.StringIO(), logging.getLogger()
-    handler, level = json_handler(stream), root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    yield lambda event: [
-        line
-        for line in map(json.loads, stream.getvalue().splitlines())
-        if line["event"].startswith(event)
-    ]
-    root.removeHandler(handler)
-    root.setLevel(level)
+def lines(logged, event):
+    return [line for line in logged() if line["event"].startswith(event)]
 
 
 async def test_an_experiment_is_counted_from_its_creation_to_its_end(start_lab, spec):
@@ -68,7 +50,7 @@ async def test_a_lost_lease_is_counted_and_named_in_the_log(start_lab, spec, log
                 await lab.get(created.id)
         kind = {"kind": "infrastructure"}
         assert value(lab, "modnorm_attempts_failed_total", **kind) == 1
-    (line,) = logged("lease expired")
+    (line,) = lines(logged, "lease expired")
     assert names(line) == (created.id, job.lease.job_id, job.candidate, "selection")
     assert line["worker"] == "worker"
 
@@ -82,10 +64,13 @@ async def test_every_log_line_about_a_job_identifies_it(start_lab, spec, logged)
         await worker.report(first)
         await lab.fail(second.lease, "CANDIDATE", "NaN")
     for event, job in {"scored": first, "attempt candidate: NaN": second}.items():
-        (line,) = logged(event)
+        (line,) = lines(logged, event)
         assert names(line) == (created.id, job.lease.job_id, job.candidate, "selection")
-    assert {line["job"] for line in logged("leased")} == {first.lease.job_id, second.lease.job_id}
-    steps = logged("step taken")
+    assert {line["job"] for line in lines(logged, "leased")} == {
+        first.lease.job_id,
+        second.lease.job_id,
+    }
+    steps = lines(logged, "step taken")
     assert {line["experiment"] for line in steps} == {created.id}
     assert [line["state"] for line in steps] == ["PENDING", "SAMPLING"]
 

@@ -1,18 +1,14 @@
 """Metrics and log lines of a worker."""
 
-import io
-import json
-import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from modnorm.engines import load_engine
 from modnorm.errors import EngineError, StaleLeaseError
-from modnorm.services.common.logging import json_handler
 from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.metrics import EvaluatorMetrics, GpuCollector
@@ -33,18 +29,6 @@ def registry() -> CollectorRegistry:
 @pytest.fixture
 def runner(make_runner: Callable[..., JobRunner], registry: CollectorRegistry) -> JobRunner:
     return make_runner(metrics=EvaluatorMetrics(registry))
-
-
-@pytest.fixture
-def lines() -> Iterator[Callable[[], list[dict[str, object]]]]:
-    """Log lines as JSON objects."""
-    stream, root = io.StringIO(), logging.getLogger()
-    handler, level = json_handler(stream), root.level
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
-    root.removeHandler(handler)
-    root.setLevel(level)
 
 
 def outcomes(registry: CollectorRegistry) -> dict[str, float]:
@@ -100,12 +84,12 @@ def test_the_engine_stays_loaded_if_another_service_is_down(
 
 
 def test_every_log_line_of_a_job_names_it(
-    runner: JobRunner, lines: Callable[[], list[dict[str, object]]], aggregator, add_job: AddJob
+    runner: JobRunner, logged, aggregator, add_job: AddJob
 ) -> None:
     add_job("a", candidate=4)
     aggregator.errors["Heartbeat"] = [EngineError("the engine of the aggregator")]
     run_job(runner, "a")
-    ours = [line for line in lines() if str(line["logger"]).startswith("modnorm.services.")]
+    ours = [line for line in logged() if str(line["logger"]).startswith("modnorm.services.")]
     assert {"loading a model", "reported"} <= {str(line["event"]) for line in ours}
     named = {
         (line.get("experiment"), line.get("job"), line.get("candidate"), line.get("split"))
