@@ -9,14 +9,7 @@ import pandas as pd
 from modnorm.analysis.document import ResultsDocument, describe_overlap
 from modnorm.analysis.environments import Environment, describe_differing, differing_settings
 from modnorm.analysis.run import Run
-from modnorm.analysis.uncertainty import (
-    LEVEL,
-    ConfidenceInterval,
-    accuracy_interval,
-    holm,
-    mcnemar,
-    mean_interval,
-)
+from modnorm.analysis.uncertainty import LEVEL, ConfidenceInterval, holm, mcnemar, mean_interval
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.registry import get_stored_task
 
@@ -43,9 +36,7 @@ class PairedEnsembles(TypedDict):
     metric: float
     """Metric of the task for the first run; of balanced accuracies it is not `accuracy`."""
     other_metric: float
-    interval: ConfidenceInterval | None
     other_accuracy: float
-    other_interval: ConfidenceInterval | None
     difference: float
     """Row accuracy of the first run less that of the other."""
     difference_interval: ConfidenceInterval | None
@@ -93,9 +84,7 @@ def pair_ensembles(
                 accuracy=shares[0],
                 metric=metrics[0].get(place, shares[0]),
                 other_metric=metrics[1].get(place, shares[1]),
-                interval=accuracy_interval(shares[0], rows),
                 other_accuracy=shares[1],
-                other_interval=accuracy_interval(shares[1], rows),
                 difference=sum(gap) / rows,
                 difference_interval=mean_interval(gap),
                 only_first=gap.count(1),

@@ -101,7 +101,7 @@ def _digests(
         if not is_dataset(named_rows.source):
             rows = load_data(task, named_rows, field=field, folders=folders).rows
             yield field, rows_digest(rows), digest
-            if field == "task.heldout" and provenance.prompts_digest:
+            if field == "task.heldout":
                 prompts = render_prompts(task, rows, "heldout row")
                 yield "task", prompts_digest(prompts), provenance.prompts_digest
     model, profile = find_local_checkpoint(spec.model.name), spec.method.profile

@@ -110,8 +110,6 @@ def test_another_prompt_of_the_task_is_refused(local, provenance, monkeypatch):
     monkeypatch.setattr(Countdown, "messages", lambda *_: (Message("user", "Guess."),))
     with error_at("task", kind=ConflictError):
         check_inputs(local, provenance)
-    provenance.prompts_digest = ""  # of an experiment that an older version started
-    check_inputs(local, provenance)
 
 
 def test_what_lies_on_the_hub_is_not_asked_for(local, provenance):
