@@ -7,7 +7,6 @@ import inspect
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -21,18 +20,18 @@ from modnorm.errors import InvalidInputError, ModnormError, UnauthenticatedError
 from modnorm.services.common.access import ALLOWED, OPEN, set_caller
 from modnorm.services.common.logging import internal_error
 from modnorm.services.common.metrics import CallMetrics, code_name
-from modnorm.wire.connection import AUTHORIZATION
+from modnorm.wire.connection import AUTHORIZATION, Metadata
 from modnorm.wire.status import to_status
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
     from google.rpc import status_pb2
 
     from modnorm.services.common.access import TokenGate
 
     Context = grpc.aio.ServicerContext[Any, Any]
     Handler = grpc.RpcMethodHandler[Any, Any]
-
-Metadata = Sequence[tuple[str, str | bytes]]
 
 MAX_MESSAGE_BYTES = 1500
 """Bytes of an error's message in UTF-8. A status is sent twice, with up to 3 and 4/3 bytes per

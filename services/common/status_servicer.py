@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from typing_extensions import override
 
 from modnorm.v1 import status_pb2, status_pb2_grpc
+from modnorm.wire.connection import Metadata
 from modnorm.wire.status import from_rpc_error
 
 SERVICE = "modnorm.v1.StatusService"
@@ -18,7 +19,6 @@ STATUS_SECONDS = 20.0
 
 Check = Callable[[], Awaitable[Sequence[status_pb2.Dependency]]]
 """Checks the dependencies of a service."""
-Metadata = Sequence[tuple[str, str | bytes]]
 
 
 class StatusServicer(status_pb2_grpc.StatusServiceServicer):

@@ -38,12 +38,6 @@ from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
-@pytest.fixture
-def lab(tmp_path):
-    with start(tmp_path / "state", cache=tmp_path / "cache") as running:
-        yield running
-
-
 @contextmanager
 def lab_client(state, **named):
     """Run a lab; yield a client of it."""
@@ -67,12 +61,6 @@ def test_no_entry_point_is_told_with_the_remedy(monkeypatch):
     with pytest.raises(PreconditionError, match="services"):
         find_embedded()
     assert GROUP == "modnorm.embedded"
-
-
-def test_the_aggregator_serves_on_loopback(lab):
-    assert lab.target.startswith("127.0.0.1:")
-    assert check(lab.target, "modnorm.v1.ExperimentService") == "SERVING"
-    assert check(lab.target, "modnorm.v1.JobService") == "SERVING"
 
 
 @pytest.fixture

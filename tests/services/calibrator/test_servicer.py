@@ -160,12 +160,3 @@ async def test_a_bad_request_names_its_field(serve, settings, request_for, field
     assert isinstance(error, InvalidInputError)
     assert error.field == field
     assert not list(settings.cache_dir.glob("profiles/*.json"))
-
-
-async def test_a_model_outside_of_the_roots_is_refused(serve, settings, request_for, tmp_path):
-    outside = tmp_path / "elsewhere"
-    outside.mkdir()
-    request = request_for(model=common_pb2.ModelRef(name=str(outside)))
-    code, error = await refused(serve, settings, request)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.field == "model.name"

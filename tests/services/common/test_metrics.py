@@ -1,4 +1,3 @@
-import asyncio
 import urllib.request
 from contextlib import asynccontextmanager
 
@@ -25,12 +24,7 @@ from verification.labs.waiting import HANG_SECONDS
 
 
 class Experiments(ExperimentServiceServicer):
-    hanging = False
-
     async def GetExperiment(self, request, context):  # noqa: N802 - the rpc's name
-        if request.id == "hang":
-            Experiments.hanging = True
-            await asyncio.sleep(2 * HANG_SECONDS)
         if request.id != "here":
             raise NotFoundError("gone")
         return experiment_pb2.GetExperimentResponse()

@@ -51,8 +51,6 @@ async def _unary(request, context):
         return experiment_pb2.GetExperimentResponse(
             experiment=experiment_pb2.Experiment(spec=spec)
         )
-    if request.id == "abort":
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "own words")
     if request.id == "hang":
         await asyncio.sleep(60)
     raise _error(request.id)

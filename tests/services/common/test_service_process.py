@@ -82,15 +82,3 @@ def test_a_database_that_does_not_answer_ends_the_aggregator_with_a_remedy(start
     assert "Connection refused Is the server running" in line["event"]
     assert line["event"].endswith("(start the database, or correct MODNORM_DATABASE_URL)")
     assert "Traceback" not in ended.stderr
-
-
-def test_a_taken_address_ends_the_process_with_the_reason(start_module, aggregator, tmp_path):
-    settings = {
-        "MODNORM_BIND_ADDRESS": aggregator[1],
-        "MODNORM_DATABASE_URL": f"sqlite:///{tmp_path}/another.db",
-        "MODNORM_BROKER_URL": "memory://",
-    }
-    environment = {**os.environ, **settings}
-    second = start_module("modnorm.services.aggregator.server", environment=environment).finish()
-    assert second.returncode != 0
-    assert "MODNORM_BIND_ADDRESS" in second.stderr

@@ -1,4 +1,5 @@
 import hashlib
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -11,6 +12,7 @@ from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engin
 from modnorm.errors import CancelledError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.scoring import PromptedRows, answer_candidate
+from modnorm.services.evaluator import job_runner
 from modnorm.services.evaluator.job_runner import LONGEST_PAUSE, JobRunner
 from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.spec import DataSpec
@@ -260,3 +262,22 @@ def test_a_model_is_loaded_before_its_first_job(
     run_job(runner, "a")
     assert len(loads) == 1
     assert set(aggregator.reports) == {"a"}
+
+
+def test_jobs_of_an_experiment_that_a_worker_is_unfit_for_are_left_to_others(
+    runner: JobRunner, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_runner, "UNFIT_SECONDS", 1_000.0)
+    for number in range(3):
+        add_job(f"program{number}", task="mbpp", experiment_id=f"of programs {number % 2}")
+    add_job("good")
+    for _ in range(4):
+        run_job(runner, "the next")
+    assert set(aggregator.reports) == {"good"}
+    assert [failure.unfit for failure in aggregator.failures.values()] == [True] * 2
+    assert aggregator.unfit[-1] == ("of programs 0", "of programs 1")
+    assert runner.pause == 0.0
+    runner._unfit = dict.fromkeys(runner._unfit, time.monotonic())
+    claimed = runner.claim()
+    assert claimed is not None
+    runner.pass_on(claimed, "it is tried again")

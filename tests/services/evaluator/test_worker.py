@@ -1,5 +1,6 @@
-"""The worker with the in-memory broker in a thread, as in embedded runs."""
+"""The worker in a thread, with the in-memory broker as in embedded runs, and with Redis."""
 
+import signal
 import threading
 import time
 import uuid
@@ -14,6 +15,7 @@ from modnorm.services.evaluator.lease import CandidateLease
 from modnorm.services.evaluator.worker import Worker
 from modnorm.v1 import evaluation_pb2 as messages
 from tests.services.evaluator.run_job import run_job
+from verification.labs import servers
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 AddJob = Callable[..., messages.Job]
@@ -118,3 +120,25 @@ def test_a_worker_that_never_ran_can_be_stopped(settings: EvaluatorSettings) -> 
     worker = Worker(settings)
     assert not worker.serving
     worker.stop()
+
+
+def test_a_worker_works_without_its_broker_and_reconnects(
+    settings: EvaluatorSettings, aggregator, add_job: AddJob
+) -> None:
+    with servers.broker() as broker:
+        worker = Worker(settings.model_copy(update={"broker_url": broker.url}))
+        thread = threading.Thread(target=worker.run)
+        try:
+            thread.start()
+            wait_until(lambda: worker.serving, "the connection")
+            broker.end(signal.SIGKILL)
+            wait_until(lambda: not worker.serving, "the loss of the broker")
+            add_job("without")
+            aggregator.wait_for("without")
+            broker.start()
+            broker.wait()
+            wait_until(lambda: worker.serving, "the connection")
+        finally:
+            worker.stop()
+            thread.join(HANG_SECONDS)
+    assert not thread.is_alive()
