@@ -7,10 +7,13 @@ in its own process does not help it.
 A test is judged if this process can compute its condition from the program's answers. One side of
 each comparison must contain a constant. Other tests (loops, `f(1) == g(1)`, `check(f)`) are
 refused.
+
+Statements and arguments run in the program's process, which sees their constants. So they only
+call, name and store: an operator, a definition or a lambda there could compare an answer.
 """
 
 import ast
-import operator
+import symtable
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -81,7 +84,22 @@ class _Planner:
     def step(self, statement: ast.stmt) -> Step:
         if isinstance(statement, ast.Assert):
             return self._condition(statement.test)
-        if any(isinstance(node, ast.Assert | ast.Raise | ast.Try) for node in ast.walk(statement)):
+        match statement:
+            case ast.Import():
+                judgeable = True
+            case ast.ImportFrom(names=names):  # not `from operator import eq`
+                judgeable = all(
+                    each.asname is None and constants.is_builtin_name(each.name) for each in names
+                )
+            case ast.Assign(targets=targets, value=value):
+                judgeable = self._is_value(value) and all(map(self._is_answer, targets))
+            case ast.Expr(value=ast.Call(func=function, args=arguments, keywords=keywords)):
+                judgeable = self._is_answer(function) and self._are_inputs(arguments, keywords)
+            case ast.Expr(value=ast.Constant()):
+                judgeable = True
+            case _:
+                judgeable = False
+        if not judgeable:
             raise NotJudgeableError(type(statement).__name__)
         return ast.unparse(statement)
 
@@ -179,29 +197,49 @@ class _Planner:
 
         Answers are calls of functions that are not built in, names, parts of answers, methods of
         answers, and conversions of one answer (`sorted(f(x))`). `all(f(x) == y for ...)` is no
-        answer: it would show the program the expected `y`, and the program could return True.
+        answer: it would show the program the expected `y`, and the program could return True. Nor
+        are `f(x).__eq__(y)`, `[f(x)].count(y)` and `check(f(x) == y)`.
         """
         match node:
             case ast.Name(id=name):
                 return not constants.is_builtin_name(name)
+            case ast.Attribute(attr=name) if name.startswith("__"):
+                return False
             case ast.Attribute(value=inner) | ast.UnaryOp(operand=inner):
                 return self._is_answer(inner)
             case ast.Subscript(value=inner, slice=part):
                 return self._is_answer(inner) and self._is_constant(part)
             case ast.List(elts=items) | ast.Tuple(elts=items):
-                answers = [self._is_answer(item) for item in items]
-                constant = [self._is_constant(item) for item in items]
-                return any(answers) and all(map(operator.or_, answers, constant))
+                return any(map(self._is_answer, items)) and all(map(self._is_value, items))
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords):
                 if not constants.is_builtin_name(name):
-                    return True
+                    return self._are_inputs(arguments, keywords)
                 if name in self.shadowed:
                     return self._are_constant(arguments, keywords)
                 conversion = name in constants.CONVERSIONS and not keywords and len(arguments) == 1
                 return conversion and self._is_answer(arguments[0])
-            case ast.Call(func=ast.Attribute(value=inner), args=arguments, keywords=keywords):
-                return self._is_answer(inner) and self._are_constant(arguments, keywords)
+            case ast.Call(func=ast.Attribute(value=inner) as method, args=arguments):
+                display = arguments and isinstance(inner, ast.List | ast.Tuple)
+                constant = self._are_constant(arguments, node.keywords)
+                return self._is_answer(method) and constant and not display
         return False
+
+    def _is_value(self, node: ast.expr) -> bool:
+        return self._is_constant(node) or self._is_answer(node)
+
+    def _are_inputs(self, arguments: Sequence[ast.expr], keywords: Sequence[ast.keyword]) -> bool:
+        return all(map(self._is_input, (*arguments, *(keyword.value for keyword in keywords))))
+
+    def _is_input(self, node: ast.expr) -> bool:
+        """Whether an argument is a value, reads no name of the program, or holds only such."""
+        match node:
+            case ast.Starred(value=inner):
+                return self._is_input(inner)
+            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+                return all(map(self._is_input, items))
+            case ast.Dict(keys=keys, values=values):
+                return all(self._is_input(item) for item in (*keys, *values) if item)
+        return self._is_value(node) or _is_closed(node)
 
     def _are_constant(
         self, arguments: Sequence[ast.expr], keywords: Sequence[ast.keyword]
@@ -218,6 +256,15 @@ class _Planner:
         except NotConstantError:
             return False
         return True
+
+
+def _is_closed(node: ast.expr) -> bool:
+    """Whether an expression reads only built-in names and its own variables."""
+    tables = [symtable.symtable(ast.unparse(node), "", "eval")]
+    for table in tables:
+        tables += table.get_children()
+    symbols = (symbol for table in tables for symbol in table.get_symbols())
+    return all(constants.is_builtin_name(each.get_name()) for each in symbols if each.is_global())
 
 
 def _query(source: str) -> Expression:

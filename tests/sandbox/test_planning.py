@@ -48,10 +48,25 @@ def _query(test):
         ("assert f(3) == 2**3", ["f(3)"]),
         ("assert f([x for x in 'ab']) == 1", ["f([x for x in 'ab'])"]),
         ("assert f(x for x in 'ab') == 1", ["f((x for x in 'ab'))"]),
+        ("assert f(lambda x: x > 2, *[1]) == 1", ["f(lambda x: x > 2, *[1])"]),
+        ("assert f([A(1), {2: A(3)}], n=4) == 1", ["f([A(1), {2: A(3)}], n=4)"]),
+        ("from collections import Counter\nassert f() == Counter('a')", ["f()"]),
+        ("s = S()\ns.x = [1]\ns.push(A(2))\nassert s.pop() == 2", ["s.pop()"]),
     ],
 )
 def test_expected_values_are_never_sent(test, asked):
     assert _query(test) == asked
+
+
+COMPARISONS_INSIDE = [
+    "f(1) == 2", "f(1) in [2]", "f(1) is 2", "not f(1) == 2", "f(1) and 2", "f(1) - 2",
+    "f(1).__eq__(2)", "(2).__eq__(f(1))", "[2].count(f(1))", "{2: 1}[f(1)]", "eq.eq(f(1), 2)",
+    "[x for x in [2] if x == f(1)]", "[x for x in f(1) if x == 2]", "[f for f in [f(1) == 2]]",
+    "1 if f(1) == 2 else 0", "(r := f(1) == 2)", "f'{f(1) == 2}'", "lambda: f(1) == 2",
+    "(lambda x: x == 2)(f(1))", "any(map(lambda x: x == 2, f(1)))", "g(f(1) == 2)",
+    "g(y=f(1) == 2)", "g(*[f(1) == 2])", "{f(1) == 2: 1}", "x[f(1) == 2]",
+]  # fmt: skip
+"""Expressions that would compare an answer with 2 in the program's process."""
 
 
 @pytest.mark.parametrize(
@@ -82,6 +97,24 @@ def test_expected_values_are_never_sent(test, asked):
         "assert 1 + 1 == 2",
         "x = f(1)",
         "def check():\n    assert f(1) == 1\ncheck()\nassert f(2) == 2",
+        *(f"r = {each}\nassert r" for each in COMPARISONS_INSIDE),
+        *(f"assert check({each})" for each in COMPARISONS_INSIDE),
+        *(f"assert check([{each}], 1) == 1" for each in COMPARISONS_INSIDE),
+        *(f"x.append({each})\nassert x.pop()" for each in COMPARISONS_INSIDE),
+        "assert f(1).__eq__(2)",
+        "assert [f(1)].count(2)",
+        "def t(): return f(1) == 2\nassert t()",
+        "def t(x): return x == 2\nassert t(f(1))",
+        "t = lambda x: x == 2\nassert t(f(1))",
+        "class T:\n    r = f(1) == 2\nassert T.r",
+        "from operator import eq\nassert eq(f(1), 2)",
+        "if f(1) == 2: r = True\nassert r",
+        "while f(1) != 2: pass\nassert f(2) == 1",
+        "for r in [f(1) == 2]: pass\nassert r",
+        "with f(1) == 2 as r: pass\nassert r",
+        "match f(1):\n    case 2: r = True\nassert r",
+        "x[f(1) == 2] = 1\nassert x[True]",
+        "r = f(1)\nr -= 2\nassert not r",
     ],
 )
 def test_other_forms_are_refused(test):
