@@ -111,15 +111,30 @@ def test_what_is_not_public_is_left_out_or_has_a_remedy(
 ):
     code, out, err = modnorm("data", "fetch", "--all", "--to", fetched)
     assert code == 0
-    assert out.startswith("gsm8k: already there and sound")
+    assert out.startswith("gsm8k: already there, sound; ")
     assert err.startswith("rocstories: left out, not public; get them (by request)")
     err = refusal("data", "fetch", "rocstories", "--to", fetched)
     assert "`modnorm data fetch rocstories --from FOLDER`" in err
     (own / "rocstories").mkdir()
     (own / "rocstories" / "train.json").write_text(json.dumps([STORY]))
     assert len(modnorm_json("data", "fetch", "--all", "--from", own, "--to", fetched)) == 2
+
+
+def test_rows_of_unknown_content_are_not_called_sound(own, fetched, printed, modnorm_json):
+    (own / "rocstories").mkdir()
+    (own / "rocstories" / "train.json").write_text(json.dumps([STORY]))
+    fetch = ("data", "fetch", "rocstories", "--to", fetched)
+    out = printed(*fetch, "--from", own)
+    assert out.startswith(f"rocstories: fetched from {own}, 1 rows, content not known; ")
+    path = fetched / "rocstories" / "selection.jsonl"
+    path.write_text(path.read_text().replace("Line 1.", "Line 7."))
+    out = printed(*fetch)
+    assert out.startswith("rocstories: already there, 1 rows, content not known; ")
     out = printed("data", "check", "rocstories", "--folder", fetched)
+    assert out.startswith("rocstories: 1 rows, content not known\n")
     assert out.endswith("  not compared: the catalogue knows no digest\n")
+    (document,) = modnorm_json("data", "check", "rocstories", "--folder", fetched)
+    assert document["sound"] is None
 
 
 @pytest.mark.parametrize(
