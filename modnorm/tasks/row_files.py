@@ -50,10 +50,18 @@ def find_file(folder: Path, stem: str) -> Path | None:
 
 def resolve_file(source: str, field: str, roots: Sequence[Path] | None) -> Path:
     """Return a file's path with links resolved; a file outside the roots counts as missing."""
-    for candidate in (source, *(str(root / source) for root in roots or ())):
-        path = _existing(candidate)
-        if path and path.is_file() and _lies_under(path, roots):
+    paths = map(_existing, (source, *(str(root / source) for root in roots or ())))
+    found = [path for path in paths if path and _lies_under(path, roots)]
+    for path in found:
+        if path.is_file():
             return path
+    if any(path.is_dir() for path in found):
+        file = "train.jsonl" if field.endswith(".source") else "FILE"
+        raise InvalidInputError(
+            f"{shortened(source)} is a folder",
+            field=field,
+            remedy=f"name a file of it, for example {shortened(source).rstrip('/')}/{file}",
+        )
     place = "" if roots is None else " under the data roots"
     raise InvalidInputError(
         f"there is no file {shortened(source)}{place}",

@@ -84,8 +84,8 @@ def open_source(
         pinned = find_split(name, field=field).revision
         return OpenedSource(iter(split.rows), pinned or split.revision)
     if _names_file(source):
-        _refuse_options(spec, field)
         path = resolve_file(source, f"{field}.source", roots)
+        _refuse_options(spec, field)
         return OpenedSource(read_file(path, source, field=field))
     return read_dataset(spec, field=field)
 
@@ -111,6 +111,7 @@ def _refuse_options(spec: DataSpec, field: str) -> None:
             raise InvalidInputError(
                 f"{spec.source} is not a Hugging Face dataset and has no {option}",
                 field=f"{field}.{option}",
+                remedy=f"remove {option}",
             )
 
 

@@ -29,8 +29,19 @@ def test_unknown_bundled_data_are_refused_with_the_known_names(name):
 @pytest.mark.parametrize("option", ["config", "revision", "split"])
 def test_options_of_datasets_do_not_go_with_files(write_rows, option):
     for source in (write_rows("rows.jsonl"), "bundled:countdown-heldout", "split:gsm8k/heldout"):
-        with error_at(f"{FIELD}.{option}", f"has no {option}"):
+        with error_at(f"{FIELD}.{option}", f"has no {option}") as caught:
             read(source, **{option: "main"})
+        assert caught.value.remedy == f"remove {option}"
+
+
+@pytest.mark.parametrize("options", [{}, {"split": "train"}])
+@pytest.mark.parametrize("roots", [None, ["data"]])
+def test_a_folder_is_no_source(tmp_path, monkeypatch, options, roots):
+    (tmp_path / "data" / "dd").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "data" if roots is None else tmp_path)
+    with error_at(f"{FIELD}.source", "^[^ ]* ./dd is a folder") as caught:
+        read("./dd", roots=roots and [tmp_path / roots[0]], **options)
+    assert caught.value.remedy == "name a file of it, for example ./dd/train.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -76,6 +87,7 @@ def test_a_file_outside_the_roots_counts_as_missing(write_rows, tmp_path):
         "link.jsonl",
         root / "link.jsonl",
         "folder/rows.jsonl",
+        outside.parent,
     ]
     for source in sources:
         with pytest.raises(InvalidInputError) as caught:
