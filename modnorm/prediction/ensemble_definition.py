@@ -53,7 +53,7 @@ class TaskIdentity:
 
     def load(self) -> Task:
         """Return the task. It needs no sandbox: votes run no programs."""
-        return get_stored_task(self.name, scorer=self.scorer, declaration=self.declaration)
+        return _scored_task(self.name, self.scorer, self.declaration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +140,20 @@ def task_identity(spec: ExperimentSpec, provenance: Mapping[str, object]) -> Tas
     named = spec.task
     recorded = provenance.get("scorer")
     scorer = str(recorded) if recorded else named.scorer
-    task = get_stored_task(named.name, scorer=scorer, declaration=named.declaration)
+    task = _scored_task(named.name, scorer, named.declaration)
     cap = named.max_tokens or task.max_tokens
     return TaskIdentity(task.name, task.scorer, named.declaration, cap)
+
+
+def _scored_task(name: str, scorer: str | None, declaration: str | None) -> Task:
+    """Return the task of a finished run, whose votes belong to its scorer."""
+    task = get_stored_task(name, declaration=declaration)
+    try:
+        return get_stored_task(name, scorer=scorer, declaration=declaration)
+    except InvalidInputError as error:
+        raise PreconditionError(
+            f"the run was scored by {scorer}, which this version of modnorm lacks",
+            field=_FIELD,
+            remedy=f"run it again with {task.scorer} in task.scorer, or `modnorm rescore RUN` "
+            "to judge its answers anew",
+        ) from error

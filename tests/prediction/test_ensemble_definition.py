@@ -2,8 +2,8 @@
 
 import pytest
 
-from modnorm.errors import InvalidInputError
-from modnorm.prediction.ensemble_definition import task_identity
+from modnorm.errors import PreconditionError
+from modnorm.prediction.ensemble_definition import TaskIdentity, task_identity
 from modnorm.spec import parse_spec
 
 SPEC = parse_spec(
@@ -21,7 +21,11 @@ def test_the_scorer_is_the_one_that_the_run_recorded(scorer):
     assert task_identity(SPEC, {"scorer": scorer}).scorer == scorer
 
 
-def test_a_scorer_that_this_version_lacks_is_refused():
-    """Votes by a newer scorer would silently differ from those of the run."""
-    with pytest.raises(InvalidInputError, match="gsm8k-v1"):
-        task_identity(SPEC, {"scorer": "gsm8k-v1"})
+def test_a_scorer_that_this_version_lacks_is_refused_with_a_remedy_for_runs():
+    """Votes by another scorer would silently differ from those of the run."""
+    stored = TaskIdentity("gsm8k", "gsm8k-v2", None, 64)
+    for load in (lambda: task_identity(SPEC, {"scorer": "gsm8k-v2"}), stored.load):
+        with pytest.raises(PreconditionError, match="scored by gsm8k-v2") as caught:
+            load()
+        assert "run it again with gsm8k-v3" in str(caught.value.remedy)
+        assert "`modnorm rescore RUN`" in str(caught.value.remedy)
