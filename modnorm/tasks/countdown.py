@@ -36,7 +36,7 @@ MAX_BITS = 16_384
 Number = int | float
 
 _MAX_DEPTH = 200
-"""Levels of nesting that Python itself parses."""
+"""Levels of nesting; a deeper expression has no value."""
 _LEGAL = re.compile(r"[0-9+\-*/() ]+")
 _LITERAL = re.compile(r"[0-9]+")
 _SIGNS: Mapping[type[ast.unaryop], Callable[[Number], Number]] = {
@@ -81,7 +81,7 @@ def evaluate(expression: str, operators: Operators = BASIC) -> Number | None:
     """Return the finite value of an expression; None if it is illegal or has no value.
 
     Illegal are other operators, implicit products, empty parentheses and literals such as `007`,
-    as in Python. Division by zero and overflow give no value.
+    as in Python. Division by zero, overflow and more than 200 nested levels give no value.
     """
     if not has_legal_characters(expression):
         return None
