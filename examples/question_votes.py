@@ -8,7 +8,7 @@ from modnorm import load_run
 def main(directory: str, row: str) -> None:
     """Print the question, the counts and the vote of each expert of the largest ensemble."""
     run = load_run(directory)
-    ensemble = run.ensembles[-1]
+    ensemble = run.ensemble()
     vote = next(run.votes(int(row), ensemble.population, ensemble.ensemble_size))
     for answer in run.answers(candidate=ensemble.experts[0], split="heldout", row=vote.row):
         print(answer.prompt)

@@ -152,6 +152,10 @@ def read_frame(
 ) -> "pd.DataFrame":
     """Return a file as a table of pandas."""
     _check_columns(path, schema)
+    if isinstance(columns, str):
+        raise InvalidInputError(
+            f"{columns!r} is no list of columns", field="columns", remedy=f"give [{columns!r}]"
+        )
     if columns is not None:
         columns = list(columns)  # pyarrow takes no other sequence
         for column in columns:

@@ -177,8 +177,10 @@ class Run:
         """Return an iterator over the votes by N, then K, then row; of all ensembles, or of some.
 
         Raises:
-            NotFoundError: no such row was voted on.
+            NotFoundError: no such row was voted on, or there is no ensemble of this N and K.
         """
+        if population is not None and ensemble_size is not None:
+            self.ensemble(population, ensemble_size)
         rows = max((each["rows"] for each in self.document["ensembles"]), default=0)
         if row is not None and not 0 <= row < rows:
             raise NotFoundError(

@@ -98,6 +98,8 @@ def select_ensemble(
     ensembles: Sequence[EnsembleT], population: int | None, size: int | None
 ) -> EnsembleT:
     """Return the ensemble of a run with this N and K; None stands for the largest."""
+    if not ensembles:
+        raise NotFoundError("the run has no ensembles", field="n")
     wanted = [
         each
         for each in ensembles

@@ -1,8 +1,9 @@
 """`modnorm predict` and `rescore`: new answers of an ensemble, new judgements of a run."""
 
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -127,14 +128,27 @@ def predict(
             answers = predictor.predict(encoded, engine, ask_all=ask_all, on_progress=on_progress)
             count = _write(answers, out)
         else:
-            rows = (raw for _, raw in read_raw_questions(questions))
-            with connect(lab) as client:
+            placed = list(read_raw_questions(questions))
+            rows = [raw for _, raw in placed]
+            with connect(lab) as client, _rows_at([place for place, _ in placed]):
                 answers = client.predict(
                     run, rows, population, size, ask_all=ask_all, on_progress=on_progress
                 )
                 count = _write(answers, out)
     if out is not None and not emit_json({"answers": count, "file": str(out)}):
         tell(f"{amount(count, 'answer')} written to {out}")
+
+
+@contextmanager
+def _rows_at(places: Sequence[str]) -> Iterator[None]:
+    """Name the place in the file of a row that the lab refuses by its number."""
+    try:
+        yield
+    except InvalidInputError as error:
+        if error.field != "questions":
+            raise
+        message = re.sub(r"\brow (\d+)", lambda row: places[int(row[1])], error.message, count=1)
+        raise InvalidInputError(message, field="input", remedy=error.remedy) from error
 
 
 @contextmanager

@@ -123,6 +123,12 @@ class Client(Connection):
             InvalidInputError: a question breaks the task's schema; the message names its row.
             UnavailableError: the server could not be reached for `patience` seconds.
         """
+        if isinstance(questions, Mapping):
+            raise InvalidInputError(
+                "the questions are one mapping",
+                field="questions",
+                remedy="give a list of mappings",
+            )
         rows = [_encoded(number, question) for number, question in enumerate(questions)]
         if not rows:
             raise InvalidInputError(

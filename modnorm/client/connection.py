@@ -52,7 +52,7 @@ class Connection:
         credentials: Token and certificates; those of the environment when absent.
 
     Raises:
-        InvalidInputError: the target is no address, or the timeout is not finite.
+        InvalidInputError: the target is no address, or the timeout or patience no time.
     """
 
     def __init__(
@@ -63,6 +63,10 @@ class Connection:
         patience: float = 120.0,
         credentials: Credentials | None = None,
     ) -> None:
+        if not patience >= 0:
+            raise InvalidInputError(
+                f"{patience} is no number of seconds", field="patience", remedy="give 120"
+            )
         if not 0 <= timeout < math.inf:
             raise InvalidInputError(
                 f"{timeout} is no finite number of seconds", field="timeout", remedy="give 30"

@@ -131,7 +131,7 @@ def _refused(path: Path, reason: str) -> InvalidInputError:
     return InvalidInputError(
         f"{path} is no manifest of an ensemble: {reason}",
         field=_FIELD,
-        remedy="name a file that `modnorm export --manifest` wrote",
+        remedy="name a file that `modnorm export --manifest` of this version wrote; export again",
     )
 
 

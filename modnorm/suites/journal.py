@@ -1,13 +1,15 @@
 """The journal of a suite: a file with the state of each cell, which later commands read."""
 
-import json
+import math
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from modnorm.errors import ConflictError
@@ -93,8 +95,9 @@ class Journal:
     def begin(self, settings: Sequence[Fragment]) -> None:
         """Record the settings of a run; refuse the directory of a run with other settings."""
         if self._file.exists() and list(self.settings) != list(settings):
+            began = " ".join(map(_option, self.settings))
             raise ConflictError(
-                f"{self._file.parent} was begun with the settings {json.dumps(self.settings)}",
+                f"{self._file.parent} was begun with {began or 'no --set'}",
                 field="set",
                 remedy="name another directory with --out, or the same settings",
             )
@@ -118,3 +121,15 @@ class Journal:
 
     def _write(self) -> None:
         write_file(self._file, encode_json(_CONTENT.dump_python(self._content, mode="json")))
+
+
+def _option(fragment: Fragment) -> str:
+    """Return a fragment as the option that a user types: `--set engine.name=vllm`."""
+    steps: list[str] = []
+    value: object = fragment
+    while isinstance(value, Mapping) and len(value) == 1:
+        ((step, value),) = value.items()
+        steps.append(step)
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=math.inf)
+    text = text.removesuffix("...\n").strip()
+    return "--set " + shlex.quote(f"{'.'.join(steps)}={text}")

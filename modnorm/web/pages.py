@@ -1,5 +1,6 @@
 """The pages: each reads the data of its address and renders a template."""
 
+import math
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
@@ -96,15 +97,17 @@ class Pages:
         keys = list(dict.fromkeys([query.sort, "index"]))
         order = [not query.descending, True][: len(keys)]
         found = run.results.candidates_frame.sort_values(keys, ascending=order)
-        shown, more = _on_page(candidate_records(found), query)
+        pages = max(1, math.ceil(len(found) / PAGE_LINES))
+        page = min(query.page, pages)
         return render(
             request.scope,
             "candidates.html",
             run=run,
             query=query,
             matches=len(found),
-            lines=shown,
-            more=more,
+            lines=candidate_records(found[(page - 1) * PAGE_LINES : page * PAGE_LINES]),
+            page=page,
+            pages=pages,
             rows=max((each.rows for each in run.results.ensembles), default=0),
         )
 

@@ -17,6 +17,7 @@ from modnorm.analysis.parquet_files import (
 from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError
 from modnorm.search.voting import AnswerCount, Ballot
+from tests.faults import error_at
 
 ANSWER = AnswerRecord(
     candidate=-1,
@@ -141,6 +142,12 @@ def test_a_directory_without_the_file_is_refused_with_the_remedy(tmp_path):
     with pytest.raises(InvalidInputError, match=r"answers\.parquet") as raised:
         next(read_answers(tmp_path))
     assert "writes its files again" in str(raised.value.remedy)
+
+
+def test_one_text_is_no_list_of_columns(answers, tmp_path):
+    write_answers(tmp_path, answers)
+    with error_at("columns", r"give \['vote'\]"):
+        read_frame(tmp_path / "answers.parquet", ANSWER_SCHEMA, "vote")
 
 
 def test_a_file_with_other_columns_is_refused(tmp_path):

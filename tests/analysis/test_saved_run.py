@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from modnorm.analysis.export import write_run
 from modnorm.analysis.run import load_run
-from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from tests.faults import error_at
 
 
 @pytest.fixture
@@ -70,3 +72,15 @@ def test_a_damaged_file_is_refused_by_name(claim, run, tmp_path, name, damage, r
     with pytest.raises(InvalidInputError, match=f"cannot read {saved.path / name}: ") as raised:
         read(saved)
     assert raised.value.field == "run"
+
+
+def test_an_ensemble_that_a_run_lacks_is_refused_with_those_it_has(run, tmp_path):
+    write_run(tmp_path, run)
+    first = run.ensembles[0]
+    listed = f"one of N={first.population} K={first.ensemble_size}"
+    with error_at("k", "no ensemble N=17 K=3", kind=NotFoundError) as raised:
+        load_run(tmp_path).votes(0, 17, 3)
+    assert listed in str(raised.value.remedy)
+    write_run(tmp_path, replace(run, ensembles=(), votes={}))
+    with error_at("n", "the run has no ensembles", kind=NotFoundError):
+        load_run(tmp_path).ensemble()

@@ -4,9 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from grpc_status import rpc_status
 
 from modnorm.analysis.export import write_run
+from modnorm.errors import InvalidInputError
 from modnorm.spec import parse_spec
+from modnorm.wire.status import to_status
 
 
 @pytest.fixture
@@ -44,6 +47,29 @@ def test_evaluators_of_a_lab_have_the_base_and_the_engine(refusal, tmp_path):
         assert err.startswith(f"error: {field}: the evaluators of the lab load the base")
         assert "add --local" in err
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("second", "refused", "words"),
+    [
+        ('{"target": "x"}', "row 1, column 'target': must be", "line 3, column 'target': must be"),
+        ('{"target": 2}', "task own, row 1: KeyError: 'row 0'", "line 3: KeyError: 'row 0'"),
+    ],
+)
+def test_a_lab_refuses_a_row_by_its_place_in_the_file(
+    refusal, serve, servicer, tmp_path, second, refused, words
+):
+    def create(request, context):
+        error = InvalidInputError(refused, field="questions", remedy="mend it")
+        context.abort_with_status(rpc_status.to_status(to_status(error)))
+
+    questions, out = tmp_path / "questions.jsonl", tmp_path / "out"
+    questions.write_text(f'{{"target": 1}}\n\n{second}\n')
+    lab = serve(servicer(CreateExperiment=create))
+    err = refusal("predict", "e1", "--server", lab, "--input", questions, "--out", out)
+    assert f"error: input: {refused.partition('row')[0]}{questions}, {words}" in err
+    assert "mend it" in err
+    assert not out.exists()
 
 
 def test_an_address_that_others_reach_needs_keys(refusal, trained, tmp_path):

@@ -264,3 +264,5 @@ def test_only_patience_may_be_endless():
         assert client.patience == float("inf")
     with pytest.raises(errors.InvalidInputError, match=r"timeout: .*finite"):
         Client("127.0.0.1:1", timeout=float("inf"))
+    with pytest.raises(errors.InvalidInputError, match=r"patience: nan is no number"):
+        Client("127.0.0.1:1", patience=float("nan"))

@@ -1,6 +1,7 @@
 """The runner against a lab whose experiments end as a test decides."""
 
 import json
+import shlex
 from dataclasses import dataclass, field
 
 import grpc
@@ -11,6 +12,7 @@ from modnorm.client.resumption import resume_or_submit_shared
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
 from modnorm.suites.journal import Journal
+from modnorm.suites.loading import setting
 from modnorm.suites.outcomes import load_outcomes
 from modnorm.suites.runner import SuiteRunner, suite_status
 from modnorm.suites.suite_file import Suite
@@ -270,11 +272,15 @@ def test_a_directory_of_other_settings_is_refused_before_anything_runs(run, lab,
 
 
 def test_a_journal_belongs_to_one_suite_with_its_settings(tmp_path):
-    Journal(tmp_path, "one").begin(({"engine": "vllm"},))
+    texts = ["engine.name=vllm", "method={name: randopt, sigma: 0.01}", "model.name='1'"]
+    settings = list(map(setting, texts))
+    Journal(tmp_path, "one").begin(settings)
     again = Journal(tmp_path, "one")
-    again.begin([{"engine": "vllm"}])
-    with error_at("set", r'begun with the settings \[{"engine": "vllm"}\]', kind=ConflictError):
+    again.begin(settings)
+    with error_at("set", "begun with --set engine.name=vllm --set ", kind=ConflictError) as raised:
         again.begin([])
+    options = shlex.split(raised.value.message.partition("begun with ")[2])
+    assert list(map(setting, options[1::2])) == settings
     with pytest.raises(ConflictError, match="belongs to the suite 'one'"):
         Journal(tmp_path, "two")
     (tmp_path / "suite.json").write_text("[]")

@@ -103,6 +103,19 @@ def test_candidates_are_sorted_with_the_unmeasured_last(read, runs, column, desc
     assert shown == [*sorted(known, key=lambda each: known[each], reverse=descending), "3"]
 
 
+def test_candidates_have_pages_and_the_last_one_stands_for_later_ones(read, runs):
+    path = runs / "first" / "candidates.csv"
+    lines = pd.read_csv(path, dtype=str)
+    many = pd.concat([lines.iloc[:1]] * 101, ignore_index=True).assign(index=range(101), rank=None)
+    many.to_csv(path, index=False)
+    address = "/runs/first/candidates?page="
+    for number, shown, words in ((2, 50, "page 2 of 3"), (3, 1, "3 of 3"), (1000, 1, "3 of 3")):
+        page = read(f"{address}{number}")
+        assert sum("/candidates/" in link for link in page.links) == shown
+        assert words in page.words
+        assert any("page=2" in link for link in page.links) is (number != 2)
+
+
 def test_all_answers_of_a_candidate_are_shown(read, runs):
     page = read("/runs/first/candidates/-1")
     assert "/runs/first/candidates/-1/heldout/17" in page.links
