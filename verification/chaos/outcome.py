@@ -91,6 +91,9 @@ _TABLES: Mapping[str, str] = {
     "answers": """
         SELECT j.split, j.candidate, a.content FROM answers a JOIN jobs j ON j.id = a.job_id
         WHERE j.experiment_id = %s ORDER BY j.split, j.candidate""",
+    "votes": """
+        SELECT population, ensemble_size, row, answer, correct, valid, support, correct_support
+        FROM votes WHERE experiment_id = %s ORDER BY population, ensemble_size, row""",
     "ensembles": """
         SELECT population, ensemble_size, experts, metric, correct, rows
         FROM ensembles WHERE experiment_id = %s ORDER BY population, ensemble_size""",

@@ -4,7 +4,8 @@ All functions work inside a caller's write transaction that has locked the exper
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
 
 from sqlmodel import Session, func, select
 
@@ -29,6 +30,7 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     fail,
     record,
 )
+from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import load_rows
 from modnorm.services.aggregator.storage.tables import (
     TERMINAL,
@@ -38,6 +40,7 @@ from modnorm.services.aggregator.storage.tables import (
     Job,
     JobState,
     Split,
+    Vote,
     state_index,
 )
 from modnorm.tasks import task_errors
@@ -180,9 +183,12 @@ def _finish(session: Session, experiment: Experiment) -> None:
     ballots = dict(ballots_of(session, experiment))
     task = experiment.task()
     rows = load_rows(session, experiment.heldout_digest)
-    ensembles = []  # all are counted before any is stored, so a failed experiment keeps none
+    ensembles: list[Ensemble] = []
+    votes: list[Mapping[str, object]] = []
+    # All votes are counted before any is stored, so a failed experiment keeps none.
     for (population, size), experts in selection.items():
-        correct = [vote.correct for vote in count_votes([ballots[expert] for expert in experts])]
+        counted = count_votes([ballots[expert] for expert in experts])
+        correct = [vote.correct for vote in counted]
         ensembles.append(
             Ensemble(
                 experiment_id=experiment.id,
@@ -194,5 +200,9 @@ def _finish(session: Session, experiment: Experiment) -> None:
                 rows=len(rows),
             )
         )
+        key = {"experiment_id": experiment.id, "population": population, "ensemble_size": size}
+        votes += ({**key, "row": row, **asdict(vote)} for row, vote in enumerate(counted))
     session.add_all(ensembles)
+    session.flush()
+    insert_rows(session, Vote, votes)
     end(session, experiment, ExperimentState.SUCCEEDED, "finished")

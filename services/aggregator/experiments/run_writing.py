@@ -2,8 +2,9 @@
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,13 +20,12 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.search.stopping import Interval
-from modnorm.search.voting import RowVote, count_votes
+from modnorm.search.voting import RowVote
 from modnorm.services.aggregator.experiments.experiment_store import (
     CandidateJobs,
     ExperimentRecord,
     ExperimentStore,
 )
-from modnorm.services.aggregator.experiments.expert_selection import ballots_of
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.messages import PROVENANCE, event_message
 from modnorm.services.aggregator.storage.database import Database
@@ -35,6 +35,7 @@ from modnorm.services.aggregator.storage.tables import (
     Job,
     JobState,
     Split,
+    Vote,
 )
 from modnorm.services.common.status_servicer import timestamp
 from modnorm.tasks import Task, get_stored_task
@@ -44,6 +45,7 @@ from modnorm.wire.answer_sheets import unpack_answers
 from modnorm.wire.run_messages import phase_of
 
 _ALL = 2**31 - 1
+_COUNTED = {field.name for field in fields(RowVote)}
 _NO_JOB = Job(id="", experiment_id="", candidate=0, split=Split.HELDOUT)
 """The job of a candidate that is no expert."""
 _SHEETS = 16
@@ -148,13 +150,14 @@ def _answers(
 def ensemble_votes(
     database: Database, record: ExperimentRecord
 ) -> Mapping[tuple[int, int], Sequence[RowVote]]:
-    """Count the votes of each (N, K)."""
+    """Return the votes of each (N, K), in row order."""
+    votes: dict[tuple[int, int], list[RowVote]] = defaultdict(list)
+    query = select(Vote).where(Vote.experiment_id == record.experiment.id)
     with database.read() as session:
-        ballots = dict(ballots_of(session, record.experiment))
-    return {
-        (one.population, one.ensemble_size): count_votes([ballots[each] for each in one.experts])
-        for one in record.ensembles
-    }
+        for vote in session.exec(query.order_by(col(Vote.row))):
+            place = vote.population, vote.ensemble_size
+            votes[place].append(RowVote(**vote.model_dump(include=_COUNTED)))
+    return votes
 
 
 def _run_data(

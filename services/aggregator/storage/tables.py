@@ -148,6 +148,30 @@ class Ensemble(SQLModel, table=True):
         return EnsembleRow(**columns, experts=tuple(json.loads(self.experts)))
 
 
+class Vote(SQLModel, table=True):
+    """One voted answer."""
+
+    __tablename__ = "votes"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["experiment_id", "population", "ensemble_size"],
+            ["ensembles.experiment_id", "ensembles.population", "ensembles.ensemble_size"],
+        ),
+    )
+
+    experiment_id: str = Field(primary_key=True, sa_type=Text)
+    population: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
+    ensemble_size: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
+    row: int = Field(primary_key=True, sa_column_kwargs=NO_AUTOINCREMENT)
+    answer: str | None = Field(default=None, sa_type=Text)
+    correct: bool
+    valid: int
+    support: int
+    correct_support: int
+    skipped: int = 0
+    """Number of experts that skipped the row. The other counts exclude them."""
+
+
 @lru_cache(maxsize=64)
 def parsed_spec(spec_json: str) -> ExperimentSpec:
     """Return the stored spec of a JSON text, cached since specs never change."""

@@ -10,6 +10,7 @@ from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import RowVote, count_votes, plurality
 from modnorm.services.aggregator.experiments import phases
+from modnorm.services.aggregator.experiments.run_writing import ensemble_votes
 from modnorm.services.aggregator.storage.lookups import lock_experiment
 from modnorm.services.aggregator.storage.tables import FailureKind, Job, JobState, Split
 from tests.faults import error_at
@@ -290,6 +291,7 @@ def test_an_experiment_that_fails_in_the_vote_keeps_no_votes(world, monkeypatch)
     assert "cannot be voted on" in record.experiment.error
     assert counted
     assert not record.ensembles
+    assert not ensemble_votes(world.database, record)
 
 
 def test_jobs_of_the_loaded_model_go_first(world):
