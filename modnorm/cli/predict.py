@@ -3,12 +3,12 @@
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from modnorm.cli.console import (
     amount,
@@ -41,6 +41,7 @@ from modnorm.files import encode_json, replaced_file, write_file
 
 if TYPE_CHECKING:
     from modnorm.checkpoint.reference import Checkpoint
+    from modnorm.client.rescoring import RescoredDocument
     from modnorm.prediction.ensemble_definition import EnsembleDefinition
     from modnorm.prediction.predictor import BasePlace
     from modnorm.prediction.ranked_votes import Prediction
@@ -235,7 +236,7 @@ def rescore(
         say(f"written to {target}")
 
 
-def _show_rescored(document: Mapping[str, Any]) -> None:
+def _show_rescored(document: "RescoredDocument") -> None:
     base, first = document["base"]["heldout_metric"], document["rank_1"]
     new = percent(first["metric"]["new"]), percent(first["reselected_metric"])
     rows = [
@@ -253,8 +254,7 @@ def _show_rescored(document: Mapping[str, Any]) -> None:
     ]
     headings = ("held-out", document["old_scorer"], document["new_scorer"], "selected anew")
     echo_table(headings, rows)
-    for split, name in (("selection", "selection"), ("heldout", "held-out")):
-        judged = document[split]
+    for judged, name in ((document["selection"], "selection"), (document["heldout"], "held-out")):
         echo(f"{judged['changed']} of {judged['total']} {name} answers are judged otherwise")
     missing = {index for each in document["ensembles"] for index in each["reselected"]["missing"]}
     if missing:

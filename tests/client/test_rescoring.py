@@ -1,7 +1,9 @@
 import csv
+from dataclasses import replace
 
 import pytest
 
+from modnorm.analysis.parquet_files import read_answers, write_answers
 from modnorm.analysis.run import load_run
 from modnorm.client.rescoring import rescore_run
 from modnorm.errors import PreconditionError
@@ -62,6 +64,28 @@ def test_experts_vote_as_selected_and_as_selected_anew(reference):
     assert [each["metric"] for each in anew] == [0.5, 0.5, 0.5, None]
     assert [each["missing"] for each in anew] == [[], [], [], [2]]
     assert (reference["rank_1"]["index"], reference["rank_1"]["reselected"]) == (0, 1)
+
+
+def test_a_tie_goes_to_the_best_ranked_expert_by_the_scorer_that_selects(gsm8k_stored):
+    last = (1, "heldout", 1)
+    answers = [
+        replace(each, completion="so 7", vote="7", correct=True)
+        if (each.candidate, each.split, each.row) == last
+        else each
+        for each in read_answers(gsm8k_stored)
+    ]
+    write_answers(gsm8k_stored, answers)
+    reference = rescore_run(load_run(gsm8k_stored), get_task("gsm8k", scorer="reference"))
+    tied, found = reference["ensembles"][1], reference["ensembles"][1]["reselected"]
+    assert (tied["experts"], tied["metric"]["new"], tied["correct"]["new"]) == ([0, 1], 0.5, 1)
+    assert (found["experts"], found["metric"], found["correct"]) == ([1, 0], 1.0, 2)
+
+
+def test_progress_ends_at_its_total_although_a_candidate_failed(run):
+    told = []
+    task = get_task("gsm8k", scorer="reference")
+    rescore_run(run, task, on_progress=lambda *one: told.append(one))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_rows_of_another_task_are_refused(run):
