@@ -223,12 +223,17 @@ def _supports(votes: pd.DataFrame, reference: str | None) -> dict[str, pd.DataFr
     }
     ensembles = pd.DataFrame(figures, index=experts.index).reset_index()
     bins = [
-        (*place, bin_name(each), 100 * (rows[each].sum() / rows.sum()))
-        for place, (rows, _) in zip(experts.index, counted, strict=True)
+        (
+            *place,
+            bin_name(each),
+            100 * (rows[each].sum() / rows.sum()),
+            100 * (right[each].sum() / rows[each].sum()) if rows[each].any() else np.nan,
+        )
+        for place, (rows, right) in zip(experts.index, counted, strict=True)
         for each in support_bins(place[-1])
     ]
     return {
-        "support-bins": pd.DataFrame(bins, columns=[*PLACE, "bin", "percent"]),
+        "support-bins": pd.DataFrame(bins, columns=[*PLACE, "bin", "percent", "right_votes"]),
         **_decompositions(ensembles, reference),
     }
 

@@ -141,6 +141,9 @@ def test_support_bins_hold_every_row_once(runs, tables):
     votes = runs["randopt", 5][1].votes[48, 10]
     one = bins.loc[("randopt", 5, 48, 10)].set_index("bin").loc["2-4", "percent"]
     assert one == pytest.approx(100 * fmean(2 <= vote.correct_support <= 4 for vote in votes))
+    share = bins.loc[("randopt", 5, 48, 10)].set_index("bin").loc["2-4", "right_votes"]
+    right = fmean(vote.correct for vote in votes if 2 <= vote.correct_support <= 4)
+    assert share == pytest.approx(100 * right)
 
 
 def test_times_are_those_of_the_files(tables):
