@@ -159,6 +159,17 @@ def test_the_engine_sees_the_candidate_which_is_not_pristine(model):
     assert weights.is_pristine()
 
 
+def test_only_one_candidate_at_a_time(model):
+    weights = model.hold()
+    weights.apply(model.descriptor(1), model.scale_map)
+    digest = weights.sha256()
+
+    with pytest.raises(PreconditionError, match="restore the base first"):
+        weights.apply(model.descriptor(2), model.scale_map)
+
+    assert weights.sha256() == digest
+
+
 @pytest.mark.parametrize(
     "change", [{"scale_map": "0" * 64}, {"method": "randopt"}, {"noise": "white-v9"}]
 )

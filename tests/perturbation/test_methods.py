@@ -1,6 +1,8 @@
 import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.geometry.scales import clip, linear_gain
 from modnorm.perturbation.methods import (
     METHODS,
     build_scale_map,
@@ -51,6 +53,15 @@ def test_the_methods_of_the_paper_are_registered():
     assert tuple(name for name in method_names() if needs_profile(name)) == CALIBRATED
 
 
+def test_masked_controls_keep_the_scales_of_the_full_method():
+    full = {row.name: row for row in build("modular_norm", PROFILE).active}
+    for method, tensors in (("attention_only", 24), ("attention_only_published", 32)):
+        masked = build(method, PROFILE).active
+        assert len(masked) == tensors
+        assert all(row == full[row.name] for row in masked)
+    assert len(build("mlp_only", PROFILE).active) == 16
+
+
 def test_rmsnorm_only_shares_the_mass_among_the_norms():
     scale_map = build("rmsnorm_only", PROFILE)
     assert len(scale_map.active) == 17
@@ -59,6 +70,27 @@ def test_rmsnorm_only_shares_the_mass_among_the_norms():
         assert row.mass == pytest.approx(0.1 / 17)
         assert row.base_scale == pytest.approx(17)
         assert row.scale == pytest.approx(17 * row.correction)
+
+
+def test_rmsnorm_only_corrects_by_the_bonds_alone():
+    """Without the mass of q, o, g and d, r_input is phi_A and r_post is phi_F."""
+    weights = CheckpointWeights(resolve_checkpoint("tiny-thicket"))
+    gain = {
+        tensor.name: clip(linear_gain(weights.read(tensor)), 0.25, 4)
+        for tensor in weights.layout
+        if "layers" in tensor.name and len(tensor.shape) == 2
+    }
+    rows = {row.name: row for row in build("rmsnorm_only", PROFILE).active}
+    for layer in range(8):
+        prefix = f"model.layers.{layer}"
+        q, o = (gain[f"{prefix}.self_attn.{name}_proj.weight"] for name in ("qkv", "o"))
+        g, d = (gain[f"{prefix}.mlp.{name}_proj.weight"] for name in ("gate_up", "down"))
+        attention, mlp = clip(2.0 / (q * o), 0.25, 4), clip(0.5 / (g * d), 0.25, 4)
+        middle = (attention + mlp) / 2
+        for norm, bond in (("input", attention), ("post_attention", mlp)):
+            correction = rows[f"{prefix}.{norm}_layernorm.weight"].correction
+            assert correction == pytest.approx(clip(bond / middle, 0.5, 2))
+    assert rows["model.norm.weight"].correction == 1
 
 
 @pytest.mark.parametrize("method", CALIBRATED)

@@ -113,6 +113,7 @@ def test_past_the_budget_the_experiment_fails(world):
     record = world.experiments.get(created)
     assert record.experiment.state == "FAILED"
     assert "candidate 2" in record.experiment.error
+    assert "nan" in record.experiment.error
     assert world.pending(created) == []
 
 
@@ -137,6 +138,8 @@ def test_failures_that_end_the_experiment(world, index, kind):
     record = world.experiments.get(created)
     assert record.experiment.state == "FAILED"
     assert "bad model" in record.experiment.error
+    events, _ = world.experiments.events(created, 0, 100)
+    assert "bad model" in events[-1].message
     assert world.beat(other).cancel
     with pytest.raises(StaleLeaseError):
         world.jobs.report(world.report_of(other))
