@@ -114,6 +114,28 @@ def test_prompts_queued_during_a_step_are_answered_alike(
         assert said() == expected
 
 
+def test_nan_of_a_faulty_base_does_not_reach_a_candidate(
+    engine: VllmEngine,
+    scale_map: ScaleMap,
+    prompts: Prompts,
+    draw: Draw,
+    model: torch.nn.Module,
+    answers: Answers,
+) -> None:
+    """The base answers as well, for comparison across workers."""
+    candidate = draw(scale_map, 1)
+    with engine.candidate(candidate, scale_map):
+        expected = answers(engine, prompts)
+    weight = model.get_parameter("model.layers.0.input_layernorm.weight").data
+    kept = weight[0].clone()
+    weight[0] = float("nan")
+    with pytest.raises(CandidateError, match="not finite"):
+        answers(engine, prompts)
+    weight[0] = kept
+    with engine.candidate(candidate, scale_map):
+        assert answers(engine, prompts) == expected
+
+
 def test_one_request_at_a_time(
     engine: VllmEngine, scale_map: ScaleMap, prompts: Prompts, draw: Draw, answers: Answers
 ) -> None:
