@@ -43,11 +43,8 @@ class Variant:
 
     spec: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Fields of the spec's sections that differ."""
-    environment: Mapping[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     """Optimisations of the register that are off."""
-    arguments: Mapping[str, object] = field(default_factory=dict)
-    """Engine arguments of vLLM that differ."""
     patches: Mapping[str, object] = field(default_factory=dict)
     """What stands for objects, by their names, where no setting switches them off."""
 
@@ -148,7 +145,6 @@ def _run(
         "VLLM_CACHE_ROOT": str(caches / "vllm"),
         "TRITON_CACHE_DIR": str(caches / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-        **variant.environment,
     }
     command = [sys.executable, "-m", "benchmarks.worth", "--variant", name]
     command += ["run", str(place / "spec.json"), "--out", str(place / "run")]
@@ -238,7 +234,7 @@ def _load(
     from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - an optional package
     from modnorm.engines.vllm.start import Overrides  # noqa: PLC0415 - an optional package
 
-    overrides = Overrides(dict(variant.arguments), frozenset(variant.without))
+    overrides = Overrides(without=frozenset(variant.without))
     engine = VllmEngine(checkpoint, settings, overrides=overrides)
     ready = time.time()
     (place / "engine.json").write_text(json.dumps({"ready": ready, "seconds": ready - began}))

@@ -80,15 +80,17 @@ Factors = tuple[torch.Tensor, torch.Tensor]
 
 
 def low_rank_norm(factors: Sequence[Factors], norm: Norm) -> torch.Tensor:
-    """Return a norm of a stack of products, 0-d float64 on the CPU.
+    """Return a norm of a stack of products, 0-d float64, computed on the CPU.
 
-    `UNIT` is the constant sqrt(r), so that the noise has unit variance.
+    On some GPUs vLLM's batch-invariant mode has no float64 product of matrices. `UNIT` is the
+    constant sqrt(r), so that the noise has unit variance.
     """
     match norm:
         case Norm.SPECTRAL:
-            return _spectral(factors)
+            return _spectral([(left.cpu(), right.cpu()) for left, right in factors])
         case Norm.MAX_ROW:
-            return torch.stack([_max_row(*pair) for pair in factors]).amax()
+            lengths = [_max_row(left.cpu(), right.cpu()) for left, right in factors]
+            return torch.stack(lengths).amax()
         case Norm.UNIT:
             return torch.tensor(math.sqrt(len(factors[0][1])), dtype=torch.float64)
     raise ValueError(f"the norm {norm} of a product of factors is not implemented")
@@ -100,19 +102,19 @@ def _spectral(factors: Sequence[Factors]) -> torch.Tensor:
     The stack is `diag(B_1, B_2, ...) A` with all rows of the `A_i` in A. With `S S^T` for the Gram
     matrix of the block diagonal, it has the singular values of `S^T A`.
     """
-    roots = [_root((left.T @ left).cpu()) for left, _ in factors]
+    roots = [_root(left.T @ left) for left, _ in factors]
     root: torch.Tensor = torch.block_diag(*roots)  # type: ignore[no-untyped-call]
     rows = torch.cat([right for _, right in factors])
-    gram = (rows @ rows.T).cpu()
+    gram = rows @ rows.T
     values: torch.Tensor = torch.linalg.eigvalsh(root.T @ gram @ root)
     return values[-1].clamp_min(0).sqrt()
 
 
 def _max_row(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Return the largest L2 norm of a row of B A, which is that of B S with `S S^T = A A^T`."""
-    root = _root((right @ right.T).cpu()).to(left.device)
+    root = _root(right @ right.T)
     lengths: torch.Tensor = torch.linalg.vector_norm(left @ root, dim=1)
-    return lengths.amax().cpu()
+    return lengths.amax()
 
 
 def _root(gram: torch.Tensor) -> torch.Tensor:

@@ -142,7 +142,7 @@ class PortableNoise:
         left, right = block.column_range(shape)
         rows = out.view(1, -1) if right - left == row else out
         if rows.numel():
-            fill = _kernel(device) or fill_plainly
+            fill = noise_kernel(out.device) or fill_plainly
             fill(rows, block.rows[0] * row + left, row, stream_key(self.name, seed, tensor))
         return out
 
@@ -152,12 +152,14 @@ Fill = Callable[[torch.Tensor, int, int, Key], None]
 
 
 @cache
-def _kernel(device: torch.device) -> Fill | None:
-    """Return the kernel of a GPU, or None where the plain version must draw."""
+def noise_kernel(device: torch.device) -> Fill | None:
+    """Return the kernel of a GPU, compiled and checked; None where the plain version must draw."""
     if device.type != "cuda" or find_spec("triton") is None:
         return None
     try:
         fill = _checked_kernel(device)
+    except torch.OutOfMemoryError:  # the kernel is not at fault
+        raise
     except (ImportError, OSError, RuntimeError, CalledProcessError) as error:
         _LOG.warning("noise is drawn without a kernel: %s", error)
         return None
@@ -185,7 +187,14 @@ def _checked_kernel(device: torch.device) -> Fill:
     return fill
 
 
-_CHECKED = ((8, 1, 0, 40_000), (3, 1, 0, 5_001), (16, 3, 64, 24), (5, 3, 37, 21))
+_CHECKED = (
+    (8, 1, 0, 40_000),
+    (3, 1, 0, 5_001),
+    (16, 3, 64, 24),
+    (5, 3, 37, 21),
+    (2**35 + 8, 1, 0, 64),
+    (2**35 + 3, 1, 0, 21),
+)
 """Starts, rows, distances and widths: aligned and not, in one row and several."""
 
 

@@ -13,9 +13,9 @@ from modnorm.errors import CandidateError, IncompatibleError, InvalidInputError,
 from modnorm.geometry.norms import natural_norm
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.noise import Block, NoiseScheme, get_scheme
-from modnorm.noise.portable import PortableNoise
+from modnorm.noise.portable import PortableNoise, noise_kernel
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.held_tensor import HeldTensor, WeightView, coefficients_of, step_update
+from modnorm.perturbation.held_tensor import HeldTensor, WeightView, coefficient_of, step_update
 from modnorm.perturbation.lineage import NO_LINEAGE, Lineage, Rounding, Step
 from modnorm.perturbation.low_rank import LowRankNoise
 
@@ -66,7 +66,7 @@ class CandidateWriter:
         return coefficient
 
     def _coefficient(self, norm: torch.Tensor, scale: TensorScale) -> torch.Tensor:
-        return coefficients_of(norm, cast("float", scale.scale), self._radius)
+        return coefficient_of(norm, cast("float", scale.scale), self._radius)
 
     def _noise(self, held: HeldTensor) -> Callable[[Block], torch.Tensor]:
         """Return the noise by block; a portable scheme generates each block alone."""
@@ -141,6 +141,8 @@ class CandidateWeights:
         addresses = [place for held in self._held.values() for place in held.addresses]
         if len(set(addresses)) != len(addresses):
             raise IncompatibleError("two tensors share memory; name a tied tensor once")
+        for device in {held.device for held in self._held.values()}:
+            noise_kernel(device)  # compiled now rather than at the first candidate
 
     @property
     def state(self) -> str | None:
@@ -249,7 +251,9 @@ class CandidateWeights:
         if lineage.model_digest != self._model_digest:
             raise IncompatibleError(
                 f"the lineage is of model {lineage.model_digest}, "
-                f"the weights are of {self._model_digest}"
+                f"the weights are of {self._model_digest}",
+                field="model",
+                remedy="name the model and revision of the run",
             )
         layout = len(self._layout)
         if any(len(step.amplitudes) not in {0, layout} for step in lineage.steps):

@@ -17,14 +17,12 @@ NORM_FLOOR = 1e-12
 """Lower bound of noise norms, as published."""
 
 
-def coefficients_of(
-    norms: torch.Tensor, scales: torch.Tensor | float, radius: float
-) -> torch.Tensor:
+def coefficient_of(norm: torch.Tensor, scale: float, radius: float) -> torch.Tensor:
     """Return `float32(R / (s_p * max(norm_p, 1e-12)))`, computed in float64 (paper, app. A).
 
-    It has the norms' shape and device, and does not wait for it.
+    It is 0-d and on the norm's device, and nothing waits for it.
     """
-    size = norms.to(torch.float64).clamp_min(NORM_FLOOR) * scales
+    size = norm.to(torch.float64).clamp_min(NORM_FLOOR) * scale
     return torch.full_like(size, radius).div_(size).to(torch.float32)
 
 

@@ -8,13 +8,12 @@ For a candidate with seed `s` and a part `w`, a checkpoint tensor of shape (rows
 2.  Element (i, j) of the noise is `fl32( sum_k B[i, k] * A[k, j] )`: the exact sum, rounded once.
 
 The elements of the factors are `n * 2^-13` with integers |n| <= 35,430. So a product is an integer
-below 2^31 times 2^-26, and a sum of 512 of them is below 2^40. Float64 and int64 hold all partial
-sums exactly. So the order of summation does not matter, nor does a fused multiply-add, and every
-device, shard and kernel gets the same bits.
+below 2^31 times 2^-26, and a sum of 512 of them is below 2^40. Float64 holds all partial sums
+exactly. So the order of summation does not matter, nor does a fused multiply-add, and every device
+and shard gets the same bits.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -25,28 +24,17 @@ from modnorm.noise import Block
 from modnorm.noise.portable import PortableNoise
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """One factor of a part's noise: the name of its stream and its shape."""
-
-    stream: str
-    shape: tuple[int, int]
-
-
-def factors_of(part: Part, columns: int, rank: int) -> tuple[Factor, Factor]:
-    """Return B and A of a part with this number of columns."""
-    return (
-        Factor(f"{part.name}.lora_B", (part.rows, rank)),
-        Factor(f"{part.name}.lora_A", (rank, columns)),
-    )
-
-
 def draw_factors(
     part: Part, columns: int, rank: int, *, seed: int, device: torch.device
 ) -> Factors:
     """Return B and A of a part of the candidate with a seed, both float64."""
-    b, a = factors_of(part, columns, rank)
-    return _draw(b, seed, device), _draw(a, seed, device)
+
+    def draw(factor: str, *shape: int) -> torch.Tensor:
+        stream, dtype = f"{part.name}.lora_{factor}", torch.float32
+        noise = PortableNoise().sample(seed, stream, shape, dtype=dtype, device=device)
+        return noise.to(torch.float64)
+
+    return draw("B", part.rows, rank), draw("A", rank, columns)
 
 
 class LowRankNoise:
@@ -75,13 +63,14 @@ class LowRankNoise:
         products, start = [], 0
         for left, right in self._factors:
             low, high = (min(max(row - start, 0), len(left)) for row in block.rows)
-            products.append((left[low:high] @ right[:, columns]).to(torch.float32))
+            products.append(_product(left[low:high], right[:, columns]).to(torch.float32))
             start += len(left)
         return products[0] if len(products) == 1 else torch.cat(products)
 
 
-def _draw(factor: Factor, seed: int, device: torch.device) -> torch.Tensor:
-    noise = PortableNoise().sample(
-        seed, factor.stream, factor.shape, dtype=torch.float32, device=device
-    )
-    return noise.to(torch.float64)
+def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Multiply two factors; on some GPUs vLLM's batch-invariant mode has no float64 `@`."""
+    total = torch.zeros((len(left), right.shape[1]), dtype=left.dtype, device=left.device)
+    for column, row in zip(left.T, right, strict=True):
+        total.addcmul_(column.unsqueeze(1), row)
+    return total

@@ -334,7 +334,7 @@ class LeaseProgress(google.protobuf.message.Message):
     answers_done: builtins.int
     """Number of finished answers."""
     waits: builtins.bool
-    """Whether the job waits for the engine, while another is answered."""
+    """Whether the job waits for the engine, which still loads its first model."""
     engine_stage: builtins.str
     """What the start of the worker's engine does now; empty once the engine is ready."""
     @property

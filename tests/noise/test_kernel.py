@@ -61,19 +61,25 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from modnorm.noise import kernel
 
-for aligned, count in ((True, kernel.COUNT), (False, kernel.FEW)):
+for aligned, count, number in (
+    (True, kernel.COUNT, "i32"),
+    (True, kernel.LEAST, "i32"),
+    (True, kernel.COUNT, "i64"),
+    (False, kernel.FEW, "i32"),
+):
     types = {"out": "*fp32", "magnitudes": "*i16", "COUNT": "constexpr", "ALIGNED": "constexpr"}
     names = kernel.noise_kernel.arg_names
     multiples = [0, 1, 4, 5, 6] if aligned else [0, 1]
     source = ASTSource(
         fn=kernel.noise_kernel,
-        signature={name: types.get(name, "i32") for name in names},
+        signature={name: types.get(name, number) for name in names},
         constexprs={(names.index("COUNT"),): count, (names.index("ALIGNED"),): aligned},
         attrs={(index,): [["tt.divisibility", 16]] for index in multiples},
     )
     options = {"num_warps": 16}
     code = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
     assert ("st.global.v4" in code) is aligned
+    assert "ld.shared.b16" in code
 """
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from modnorm.errors import IncompatibleError
 from modnorm.noise import Block, get_scheme, portable
-from modnorm.noise.portable import STEP, gaussian_table, magnitudes, philox4x32
+from modnorm.noise.portable import STEP, gaussian_table, magnitudes, noise_kernel, philox4x32
 
 CPU = torch.device("cpu")
 SCHEME = get_scheme("portable-v1")
@@ -128,6 +128,30 @@ def test_global_generator_is_left_alone():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("error", [ImportError, RuntimeError("other noise"), OSError])
+def test_a_kernel_that_fails_leaves_the_plain_version(error, monkeypatch, caplog):
+    pytest.importorskip("triton", reason="no Triton for this platform")
+    gpu = torch.device("cuda:0")
+
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr(portable, "_checked_kernel", fail)
+    assert noise_kernel.__wrapped__(gpu) is None
+    assert "without a kernel" in caplog.text
+
+
+def test_a_full_gpu_does_not_switch_the_kernel_off(monkeypatch):
+    pytest.importorskip("triton", reason="no Triton for this platform")
+
+    def fail(_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(portable, "_checked_kernel", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        noise_kernel.__wrapped__(torch.device("cuda:0"))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("shape", [(1000, 999), (1000, 1000), (70_000, 200)])
 @pytest.mark.parametrize("columns", [None, (3, 150), (64, 192)])
@@ -137,6 +161,7 @@ def test_cuda_gives_the_same_bytes(shape, columns):
     noise = SCHEME.sample(
         7, "p", shape, dtype=torch.bfloat16, device=torch.device("cuda"), block=block
     )
+    assert noise_kernel(noise.device) is not None
 
     assert torch.equal(
         noise.cpu().view(torch.int32), sample(7, "p", shape, block).view(torch.int32)

@@ -199,7 +199,7 @@ class JobStore:
     def reap(self, job_id: str) -> Change | None:
         """End the expired lease of a job, whose attempt has failed.
 
-        A job that waits cannot have ended its worker, so it keeps its attempts. If a wrong clock
+        A job that waits has not begun, so it keeps its attempts. If a wrong clock
         set a deadline too far in the future, the deadline is moved to one lease from now.
         """
         with self._database.write() as session:
