@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 from modnorm.calibration.calibrate import calibrate
 from modnorm.client.client import Client
 from modnorm.client.connection import create_experiment
-from modnorm.client.embedded import GROUP, embedded_client, find_embedded
+from modnorm.client.embedded import embedded_client, find_embedded
 from modnorm.client.experiments import ExperimentState
 from modnorm.client.resumption import check_inputs
 from modnorm.client.settings import ClientSettings
@@ -54,13 +54,6 @@ def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
     with pytest.raises(PreconditionError, match="sqlmodel") as raised:
         find_embedded()
     assert "modnorm[services]" in str(raised.value.remedy)
-
-
-def test_no_entry_point_is_told_with_the_remedy(monkeypatch):
-    monkeypatch.setattr("modnorm.client.embedded.entry_points", lambda group: [])
-    with pytest.raises(PreconditionError, match="services"):
-        find_embedded()
-    assert GROUP == "modnorm.embedded"
 
 
 @pytest.fixture

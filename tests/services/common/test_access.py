@@ -98,30 +98,6 @@ def test_names_are_plain(name):
         make_token(name, [Role.READ])
 
 
-def test_a_new_token_is_good_at_once(path):
-    first, kept = make_token("first", [Role.READ])
-    add_token(path, kept)
-    tokens = TokenFile(path, lambda: 0.0)
-    second, other = make_token("second", [Role.READ])
-    add_token(path, other)
-    assert tokens.check(second) == other
-    assert tokens.check(first) == kept
-
-
-def test_a_changed_file_is_read_again(path):
-    now = [0.0]
-    first, kept = make_token("first", [Role.READ])
-    write_tokens(path, TokenTable(tokens=(kept,)))
-    tokens = TokenFile(path, lambda: now[0])
-    second, other = make_token("second", [Role.READ])
-    write_tokens(path, TokenTable(tokens=(other,)))
-    assert tokens.check(first) == kept
-    now[0] += CHECK_SECONDS
-    assert tokens.check(second) == other
-    with pytest.raises(UnauthenticatedError):
-        tokens.check(first)
-
-
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("[")])
 def test_a_damaged_file_keeps_the_accepted_tokens(path, damage, caplog):
     now = [0.0]
