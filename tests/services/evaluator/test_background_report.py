@@ -41,6 +41,13 @@ class Stage:
 
         tasks.of = staged  # type: ignore[method-assign]  # the judge waits
 
+    def run_both(self, add_job: AddJob) -> None:
+        """Begin two jobs one after the other, then finish their reports."""
+        for job_id in "ab":
+            add_job(job_id)
+            begin_job(self.runner, job_id)
+        self.runner.close()
+
     def _load(self, name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
         engine = load_engine(name, checkpoint, settings)
         plain = engine.candidate
@@ -87,10 +94,7 @@ def stage(make_runner: MakeRunner) -> Iterator[Stage]:
 def test_the_next_candidate_begins_before_the_answers_of_the_last_are_judged(
     stage: Stage, aggregator, add_job: AddJob
 ) -> None:
-    for job_id in "ab":
-        add_job(job_id)
-        begin_job(stage.runner, job_id)
-    stage.runner.close()
+    stage.run_both(add_job)
     assert set(aggregator.reports) == {"a", "b"}
     assert aggregator.reports["a"].answers == aggregator.reports["b"].answers
     assert stage.noted.index("candidate 2") < stage.noted.index("judged a")
@@ -113,10 +117,7 @@ def test_a_background_failure_is_reported_for_its_job_and_keeps_the_engine(
             raise OSError("the sandbox is gone")
 
     stage.before = break_first
-    for job_id in "ab":
-        add_job(job_id)
-        begin_job(stage.runner, job_id)
-    stage.runner.close()
+    stage.run_both(add_job)
     assert set(aggregator.reports) == {"b"}
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
     assert "the sandbox is gone" in aggregator.failures["a"].reason
@@ -131,10 +132,7 @@ def test_a_failure_at_the_engine_keeps_the_background_report(
         raise CandidateError("NaN")
 
     stage.on_second = fail
-    for job_id in "ab":
-        add_job(job_id)
-        begin_job(stage.runner, job_id)
-    stage.runner.close()
+    stage.run_both(add_job)
     assert set(aggregator.reports) == {"a"}
     assert aggregator.failures["b"].kind == messages.FAILURE_KIND_CANDIDATE
 
@@ -158,10 +156,7 @@ def test_a_worker_that_does_not_stop_releases_both_jobs(
         stage.judge.set()
 
     stage.on_second = release
-    for job_id in "ab":
-        add_job(job_id)
-        begin_job(stage.runner, job_id)
-    stage.runner.close()
+    stage.run_both(add_job)
     kinds = {job_id: failure.kind for job_id, failure in aggregator.failures.items()}
     assert kinds == dict.fromkeys("ab", messages.FAILURE_KIND_RELEASED)
 
@@ -196,10 +191,7 @@ def test_a_hang_fails_the_job_at_the_engine_even_if_the_background_job_ends(
     runner._client.fail = note  # type: ignore[method-assign]  # returns after the other job has ended
     runner._client.release = note_others  # type: ignore[method-assign]  # records its calls
     stage.on_second = runner.abandon
-    for job_id in "ab":
-        add_job(job_id)
-        begin_job(runner, job_id)
-    runner.close()
+    stage.run_both(add_job)
     assert told == [("b", infrastructure), ("a", released)]
 
 

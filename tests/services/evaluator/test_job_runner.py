@@ -9,7 +9,7 @@ import pytest
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engine
-from modnorm.errors import CancelledError, StaleLeaseError, UnavailableError
+from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.scoring import PromptedRows, answer_candidate
 from modnorm.services.evaluator import job_runner
@@ -198,24 +198,16 @@ def test_a_grace_period_lets_the_job_finish_and_be_reported(
     assert not aggregator.failures
 
 
-def test_an_aggregator_that_is_down_is_waited_for(
-    runner: JobRunner, aggregator, add_job: AddJob
+@pytest.mark.parametrize("error", [UnavailableError("starting"), CancelledError("stopping")])
+def test_an_aggregator_that_is_down_or_stops_is_waited_for(
+    runner: JobRunner, aggregator, add_job: AddJob, error: ModnormError
 ) -> None:
     for method in ("ClaimJob", "FetchArtifact", "ReportJob"):
-        aggregator.errors[method] = [UnavailableError("starting")] * 2
+        aggregator.errors[method] = [error] * 2
     add_job()
     run_job(runner, "a")
     assert set(aggregator.reports) == {"a"}
     assert not aggregator.failures
-
-
-def test_a_report_interrupted_by_a_stopping_aggregator_is_sent_again(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
-    aggregator.errors["ReportJob"] = [CancelledError("the server stops")] * 2
-    add_job()
-    run_job(runner, "a")
-    assert set(aggregator.reports) == {"a"}
 
 
 def test_a_stopping_worker_does_not_wait(

@@ -1,17 +1,13 @@
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 
 import pytest
-from structlog.contextvars import get_contextvars
 
 from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, UnavailableError
-from modnorm.services.common.logging import naming
 from modnorm.services.evaluator.lease import CandidateLease, Heartbeats, longest_silence
 from modnorm.services.evaluator.shutdown import LOAD_FACTOR
 from modnorm.v1 import evaluation_pb2 as messages
@@ -136,31 +132,3 @@ def test_a_removed_lease_is_not_extended(client, shutdown, aggregator) -> None:
         until(lambda: len(aggregator.said) >= 3)
         assert aggregator.said[1:] == [["a"]] * (len(aggregator.said) - 1)
     until(lambda: not heartbeats._runs)
-
-
-def test_a_failed_heartbeat_is_logged_in_the_context_of_its_job(
-    client, shutdown, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A search for one candidate's log lines includes these."""
-
-    class Noted(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.getMessage() == "heartbeat failed: away":
-                told.append(get_contextvars().get("candidate"))
-
-    told: list[object] = []
-
-    def away(_: object) -> object:
-        raise UnavailableError("away")
-
-    monkeypatch.setattr(client, "heartbeat", away)
-    monkeypatch.setattr(
-        logging.getLogger("modnorm.services.evaluator.lease"), "handlers", [Noted()]
-    )
-    heartbeats = Heartbeats(client, 0.02)
-    with ExitStack() as held:
-        for candidate in (3, 4):
-            with naming(candidate=candidate):
-                held.enter_context(CandidateLease(heartbeats, job(), shutdown))
-        until(lambda: {3, 4} <= set(told))
-    assert set(told) == {3, 4}

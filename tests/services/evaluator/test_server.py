@@ -2,20 +2,16 @@ import asyncio
 import json
 import subprocess
 import threading
-import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from modnorm.services.common.healthcheck import check
 from modnorm.services.common.settings import EvaluatorSettings, SupervisorSettings
 from modnorm.services.evaluator import server
 from modnorm.services.evaluator.placement import Place, environment_of
 from modnorm.services.evaluator.server import EvaluatorService
 from modnorm.services.evaluator.supervisor import MAKES_ROOM
-from modnorm.v1 import evaluation_pb2 as messages
-from verification.labs.waiting import HANG_SECONDS, wait_until
+from verification.labs.waiting import HANG_SECONDS
 
 WORKER_THAT_ENDS = """
 from threading import Thread
@@ -31,20 +27,6 @@ def build(registry):
 settings = EvaluatorSettings(bind_address="127.0.0.1:0", broker_url="memory://", stop_grace=0)
 run_service(settings, build)
 """
-
-
-def test_a_worker_serves_once_it_consumes_until_it_is_stopped(
-    target: str, aggregator, add_job: Callable[..., messages.Job]
-) -> None:
-    settings = EvaluatorSettings(
-        bind_address="127.0.0.1:0",
-        broker_url=f"memory://{uuid.uuid4().hex}",
-        aggregator_target=target,
-        stop_grace=0.0,
-    )
-    add_job("a")
-    asyncio.run(_serve(settings, aggregator))
-    assert set(aggregator.reports) == {"a"}
 
 
 def test_a_worker_that_makes_room_ends_with_its_exit_code() -> None:
@@ -78,18 +60,3 @@ def test_a_worker_that_a_supervisor_starts_ends_with_it(monkeypatch: pytest.Monk
         monkeypatch.setenv(name, value)
     server.main()
     assert watches.wait(HANG_SECONDS)
-
-
-async def _serve(settings: EvaluatorSettings, aggregator) -> None:
-    service = EvaluatorService(settings)
-    await service.start()
-    try:
-        await asyncio.to_thread(_wait_until_serving, service.port)
-        await asyncio.to_thread(aggregator.wait_for, "a")
-    finally:
-        await service.stop()
-    assert not service._thread.is_alive()
-
-
-def _wait_until_serving(port: int) -> None:
-    wait_until(lambda: check(f"127.0.0.1:{port}") == "SERVING", "the worker serves")

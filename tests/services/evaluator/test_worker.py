@@ -5,6 +5,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -34,24 +35,30 @@ def settings(target: str) -> EvaluatorSettings:
     )
 
 
-@pytest.fixture
-def worker(settings: EvaluatorSettings) -> Iterator[Worker]:
-    worker = Worker(settings)
+@contextmanager
+def running(settings: EvaluatorSettings, **changes: object) -> Iterator[Worker]:
+    """Run a worker in a thread, which ends when the worker stops."""
+    worker = Worker(settings.model_copy(update=changes))
     thread = threading.Thread(target=worker.run)
     thread.start()
-    yield worker
-    worker.stop()
-    thread.join(HANG_SECONDS)
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(HANG_SECONDS)
     assert not thread.is_alive()
     assert not worker.serving
 
 
-def test_jobs_are_claimed_until_none_is_left(worker: Worker, aggregator, add_job: AddJob) -> None:
+def test_jobs_are_claimed_until_none_is_left(
+    settings: EvaluatorSettings, aggregator, add_job: AddJob
+) -> None:
     for job_id in "ab":
         add_job(job_id)
-    for job_id in "ab":
-        aggregator.wait_for(job_id)
-    assert worker.serving
+    with running(settings) as worker:
+        for job_id in "ab":
+            aggregator.wait_for(job_id)
+        assert worker.serving
     assert {report.worker for report in aggregator.reports.values()} == {"w"}
     assert {report.environment["threads"] for report in aggregator.reports.values()} == {"1"}
 
@@ -85,34 +92,22 @@ def test_an_idle_worker_asks_at_once_when_told_and_else_at_each_heartbeat_interv
     settings: EvaluatorSettings, aggregator, add_job: AddJob
 ) -> None:
     for seconds, told in ((HANG_SECONDS, True), (0.1, False)):
-        worker = Worker(settings.model_copy(update={"heartbeat_seconds": seconds}))
-        thread = threading.Thread(target=worker.run)
-        thread.start()
-        wait_until(partial(getattr, worker, "serving"), "the worker is connected")
-        job_id = f"told {told}"
-        add_job(job_id)
-        while told and job_id in aggregator.jobs:
-            announce_work(make_celery(settings.broker_url))
-            threading.Event().wait(0.02)
-        aggregator.wait_for(job_id)
-        worker.stop()
-        thread.join(HANG_SECONDS)
-        assert not thread.is_alive()
+        with running(settings, heartbeat_seconds=seconds) as worker:
+            wait_until(partial(getattr, worker, "serving"), "the worker is connected")
+            job_id = f"told {told}"
+            add_job(job_id)
+            while told and job_id in aggregator.jobs:
+                announce_work(make_celery(settings.broker_url))
+                threading.Event().wait(0.02)
+            aggregator.wait_for(job_id)
 
 
 def test_a_stop_releases_the_current_job(
     settings: EvaluatorSettings, aggregator, add_job: AddJob
 ) -> None:
-    worker = Worker(settings)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
     add_job("long", max_tokens=1500, radius=0.1)
-    while not aggregator.calls["FetchArtifact"]:
-        assert thread.is_alive()
-        threading.Event().wait(0.02)
-    worker.stop()
-    thread.join(HANG_SECONDS)
-    assert not thread.is_alive()
+    with running(settings):
+        wait_until(lambda: aggregator.calls["FetchArtifact"], "the job has begun", pause=0.02)
     assert aggregator.failures["long"].kind == messages.FAILURE_KIND_RELEASED
 
 
@@ -125,20 +120,12 @@ def test_a_worker_that_never_ran_can_be_stopped(settings: EvaluatorSettings) -> 
 def test_a_worker_works_without_its_broker_and_reconnects(
     settings: EvaluatorSettings, aggregator, add_job: AddJob
 ) -> None:
-    with servers.broker() as broker:
-        worker = Worker(settings.model_copy(update={"broker_url": broker.url}))
-        thread = threading.Thread(target=worker.run)
-        try:
-            thread.start()
-            wait_until(lambda: worker.serving, "the connection")
-            broker.end(signal.SIGKILL)
-            wait_until(lambda: not worker.serving, "the loss of the broker")
-            add_job("without")
-            aggregator.wait_for("without")
-            broker.start()
-            broker.wait()
-            wait_until(lambda: worker.serving, "the connection")
-        finally:
-            worker.stop()
-            thread.join(HANG_SECONDS)
-    assert not thread.is_alive()
+    with servers.broker() as broker, running(settings, broker_url=broker.url) as worker:
+        wait_until(lambda: worker.serving, "the connection")
+        broker.end(signal.SIGKILL)
+        wait_until(lambda: not worker.serving, "the loss of the broker")
+        add_job("without")
+        aggregator.wait_for("without")
+        broker.start()
+        broker.wait()
+        wait_until(lambda: worker.serving, "the connection")
