@@ -116,17 +116,6 @@ async def test_experiments_are_listed_in_pages(start_lab, spec):
                 await lab.list(**page)
 
 
-async def test_the_scorer_of_the_spec_is_used_and_recorded(start_lab, spec):
-    async with start_lab() as lab:
-        created = await lab.create(spec(task__scorer="reference"))
-        assert created.provenance.scorer == "gsm8k-reference-v1"
-        async with lab.working(lab.worker()):
-            await lab.finish(created.id)
-        finished = await lab.get(created.id)
-        assert finished.state == SUCCEEDED
-        assert finished.spec.task.scorer == "reference"
-
-
 async def test_the_commit_of_a_dataset_is_recorded(start_lab, spec, monkeypatch):
     rows = [(f"row {n}", {"question": f"What is {n}?", "answer": f"#### {n}"}) for n in range(3)]
     monkeypatch.setattr(

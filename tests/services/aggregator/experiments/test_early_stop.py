@@ -10,13 +10,12 @@ from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.run_writing import ensemble_votes
 from modnorm.services.aggregator.jobs.leases import Claim
-from modnorm.services.aggregator.storage.tables import FailureKind, JobState, Split
+from modnorm.services.aggregator.storage.tables import FailureKind, Split
 from modnorm.tasks import RewardBounds
 from tests.faults import error_at
 from tests.services.aggregator.world import Report
 
 SIZES = {"size": 12, "prefixes": [6, 12], "ensemble_sizes": [1, 3, 5]}
-FEW_EXPERTS = {"size": 12, "ensemble_sizes": [1, 2]}
 BOUNDS = RewardBounds(0.0, 1.0)
 
 
@@ -168,21 +167,6 @@ def scored_to_the_bar(world, **changes):
     return created, world.claim(pending[4])
 
 
-def test_claims_and_heartbeats_carry_the_threshold_and_reports_are_checked(world):
-    created, claim = scored_to_the_bar(world)
-    assert claim.threshold == Threshold(1.0, 1)
-    assert world.jobs._early_stop.cached_threshold(created, 3) == Threshold(1.0, 1)
-    assert world.jobs._early_stop.cached_threshold(created, -1) is None
-    world.jobs.report(stopped(world.report_of(claim)))
-    record = world.experiments.candidates(created)[4]
-    assert record.selection.state is JobState.DONE
-    assert record.selection.metric is None
-    assert (record.selection.reward_lower, record.selection.reward_upper) == (0.0, 1.0)
-    assert record.candidate.coefficients is not None
-    events, _ = world.experiments.events(created, 0, 100)
-    assert events[-1].message == "candidate 3, selection: stopped early, 1.0000 at most"
-
-
 def test_a_candidate_that_can_still_be_an_expert_is_not_stopped(world):
     created = world.select(size=8, ensemble_sizes=[1, 2])
     claims = [world.claim(job_id) for job_id in world.pending(created)[:3]]
@@ -267,18 +251,6 @@ def test_stopped_candidates_are_reused_with_the_scores_that_exclude_them(world):
     for one in (third, alone):
         Crew(world, one, random, set()).run()
     assert outcomes(world, third) == outcomes(world, alone)
-
-
-def shortened(world, *, until):
-    """Run an experiment with stopped candidates to a state."""
-    created = world.select("shortened", **FEW_EXPERTS)
-    crew = Crew(world, created, Random(3), set())
-    while world.state(created) not in {until, "SUCCEEDED"}:
-        crew.take(crew.jobs.pending(created)[-1])
-        while crew.busy:
-            crew.go_on(crew.busy[0])
-    assert world.experiments.get(created).experiment.candidates_stopped > 1
-    return created
 
 
 def test_skipped_rows_are_answered_if_the_experts_differ(world):

@@ -15,8 +15,6 @@ from modnorm.services.aggregator.experiments import experiment_setup
 from modnorm.services.aggregator.experiments.experiment_setup import BREAKDOWN_RETRIES, Conductor
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
-from modnorm.services.aggregator.storage.tables import Experiment
-from modnorm.v1 import calibration_pb2
 
 
 class ScriptedConductor(Conductor):
@@ -105,30 +103,3 @@ def test_a_failure_that_cannot_be_stored_is_logged(caplog, failing, message, met
         complaints = conductor.lead()
     assert complaints == []
     assert caplog.messages[-1] == message
-
-
-async def test_prompts_for_calibration_are_made_outside_of_the_event_loop(world, monkeypatch):
-    experiment_id = world.create(method="modular_norm")
-    world.experiments.leave_pending(experiment_id, 6)
-    asked, loaded = [], []
-    load = Experiment.task
-
-    def task(experiment):
-        with pytest.raises(RuntimeError):
-            asyncio.get_running_loop()
-        loaded.append(experiment.id)
-        return load(experiment)
-
-    async def calibrate(_spec, _model_digest, prompts):
-        asked.extend(prompts)
-        profile = calibration_pb2.Profile(digest="p", json="{}")
-        yield calibration_pb2.CalibrateResponse(profile=profile)
-
-    monkeypatch.setattr(Experiment, "task", task)
-    conductor = ScriptedConductor([])
-    conductor._experiments = world.experiments
-    monkeypatch.setattr(conductor._calibrator, "calibrate", calibrate)
-    await conductor._calibrate(world.experiments.get(experiment_id).experiment)
-    assert loaded == [experiment_id]
-    assert len(asked) == 6
-    assert world.state(experiment_id) == "SAMPLING"

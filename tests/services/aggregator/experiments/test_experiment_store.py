@@ -170,19 +170,3 @@ def test_experiments_with_swapped_rows_do_not_deadlock(world):
 
     with ThreadPoolExecutor(6) as threads:
         assert len(list(threads.map(create, range(6)))) == 6
-
-
-def test_tenants_have_request_ids_of_their_own_and_see_their_own(world):
-    experiments = world.experiments
-    admission = world.admission(world.spec())
-    theirs = [experiments.create("a", admission, name).experiment.id for name in ("x", "y")]
-    ours = experiments.create("a", admission).experiment
-    assert len({*theirs, ours.id}) == 3
-    assert (ours.tenant, ours.request_id) == ("default", "a")
-    assert experiments.create("a", admission, "x").experiment.id == theirs[0]
-    assert [one.id for one, _ in experiments.page(10, "", "x")] == [theirs[0]]
-    assert len(experiments.page(10)) == 3
-    experiments.check_visible(theirs[0], "x")
-    for stranger in ("y", "default"):
-        with pytest.raises(NotFoundError):
-            experiments.check_visible(theirs[0], stranger)

@@ -5,7 +5,7 @@ import logging
 import threading
 
 import pytest
-from sqlmodel import SQLModel, col, select
+from sqlmodel import SQLModel, select
 
 from modnorm.services.aggregator import remove_old
 from modnorm.services.aggregator.remove_old import (
@@ -13,13 +13,7 @@ from modnorm.services.aggregator.remove_old import (
     remove_ended,
     remove_unused_artifacts,
 )
-from modnorm.services.aggregator.storage.tables import (
-    Artifact,
-    Experiment,
-    ExperimentState,
-    Job,
-    Split,
-)
+from modnorm.services.aggregator.storage.tables import ExperimentState, Job, Split
 from tests.services.aggregator.world import on_both_databases
 from verification.labs.waiting import HANG_SECONDS
 
@@ -109,17 +103,6 @@ def test_the_program_removes_what_it_listed(old_experiment, world, capsys):
     assert rows(world.database) == set()
     remove_old.main(["--days", "90"])
     assert json.loads(capsys.readouterr().err.splitlines()[-1])["experiments"] == 0
-
-
-def test_an_artifact_that_another_experiment_names_stays(world):
-    old, kept = world.select("old"), world.select("kept")
-    world.work(old)
-    remove(world.database, world.now + DAY)
-    with world.database.read() as session:
-        named = session.get_one(Experiment, kept)
-        digests = {named.selection_digest, named.heldout_digest, named.scale_map_digest}
-        found = session.exec(select(Artifact.digest).where(col(Artifact.digest).in_(digests)))
-        assert set(found.all()) == digests
 
 
 def test_removal_waits_for_a_transaction_that_copies_results(world):

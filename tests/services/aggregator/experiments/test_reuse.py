@@ -73,22 +73,6 @@ def test_finished_results_are_reused_and_the_rest_is_pending(world):
     assert (world.experiments.get(first), records(world, first)) == before
 
 
-def test_the_results_equal_those_of_an_undisturbed_experiment(world):
-    failed_after(world, 4)
-    resumed = world.select("second")
-    world.work(resumed)
-    undisturbed = world.select("third", reuse=False)
-    assert pending(world, undisturbed) == 5
-    world.work(undisturbed)
-    found = [world.experiments.get(one) for one in (resumed, undisturbed)]
-    assert [one.experiment.state for one in found] == ["SUCCEEDED"] * 2
-    figures = [
-        [(one.population, one.ensemble_size, one.experts, one.metric) for one in each.ensembles]
-        for each in found
-    ]
-    assert figures[0] == figures[1]
-
-
 def test_failed_steps_are_retried(world):
     created = world.select("first", failures={"max_attempts": 2})
     some_done(world, created, 3)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from modnorm.errors import InvalidInputError, ModnormError, StaleLeaseError, UnavailableError
+from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
 from modnorm.services.aggregator.api.job_servicer import CallBatcher
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.jobs import job_store
@@ -64,15 +64,6 @@ def test_a_defect_within_a_batch_stores_nothing_of_its_report(world, monkeypatch
     assert [isinstance(one, ArithmeticError) for one in outcomes] == [i == 3 for i in range(6)]
     assert world.experiments.get(created).progress.jobs_done == 5
     assert world.jobs.report(reports[0]).job is None
-
-
-def test_a_job_that_was_never_leased_takes_no_report(world):
-    _, (report, *_) = claimed(world, 3)
-    other = world.select("other", size=3, ensemble_sizes=[1])
-    job_id = world.pending(other)[0]
-    with pytest.raises(StaleLeaseError):
-        world.jobs.report(dataclasses.replace(report, job_id=job_id, token=0))
-    assert world.experiments.get(other).progress.jobs_done == 0
 
 
 def test_only_the_last_report_of_a_batch_ends_its_experiment(world):

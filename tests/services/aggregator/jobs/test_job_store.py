@@ -47,27 +47,6 @@ def test_expired_leases_cost_attempts_until_the_candidate_fails(world):
     assert world.state(created) == "SELECTING"
 
 
-def test_a_late_report_is_accepted_until_another_claim(world):
-    created = world.select()
-    claim = world.claim_next(created)
-    world.now += 61
-    world.jobs.reap(claim.job.id)
-    world.jobs.report(world.report_of(claim))
-    assert progress(world, created).jobs_done == 1
-    assert claim.job.id not in world.pending(created)
-
-
-def test_a_repeated_report_changes_nothing(world):
-    created = world.select()
-    claim = world.claim_next(created)
-    world.jobs.report(world.report_of(claim))
-    before = world.experiments.get(created)
-    change = world.jobs.report(world.report_of(claim))
-    assert change.pending is False
-    assert world.experiments.get(created) == before
-    assert before.progress.jobs_done == 1
-
-
 def test_a_released_job_costs_no_attempt(world):
     created = world.select()
     job_id = world.pending(created)[0]

@@ -204,31 +204,6 @@ def store_much(database):
         session.add(artifact("large", b"x" * 2**20))
 
 
-@pytest.mark.parametrize(
-    ("pragma", "said"),
-    [("max_page_count = 1", "disk is full"), ("query_only = ON", "readonly database")],
-)
-def test_a_file_that_cannot_be_written_is_reported_as_a_fault(tmp_path, pragma, said):
-    file = tmp_path / "modnorm.db"
-    faults: list[ModnormError] = []
-    database = Database(f"sqlite:///{file}", on_fault=faults.append)
-    database.migrate()
-    with database.write() as session:
-        session.add(artifact("before"))
-    with database.read() as session:  # the connection that the next transaction reuses
-        session.connection().exec_driver_sql(f"PRAGMA {pragma}")
-    with pytest.raises(UnavailableError, match=f"{file} cannot be used: .*{said}") as caught:
-        store_much(database)
-    database.close()
-    assert faults == [caught.value]
-    assert "free disk space" in str(caught.value)
-    database = Database(f"sqlite:///{file}")
-    with database.read() as session:
-        assert session.get(Artifact, "before") is not None
-        assert session.get(Artifact, "large") is None
-    database.close()
-
-
 def test_a_locked_file_is_no_fault(tmp_path, monkeypatch):
     monkeypatch.setattr("modnorm.services.aggregator.storage.dialects._BUSY_SECONDS", 0.05)
     url = f"sqlite:///{tmp_path / 'modnorm.db'}"
