@@ -69,8 +69,6 @@ def lines(**series):
 
 
 LABELS = ("t", "x", "y")
-SERIES = lines(A=[(1, 20, 2), (2, 5)], B=[(1, 30), (2, 8)])
-SUPPORT = {"A": {"0": [10.0, 14.0], "1": [5.0, 7.0]}, "B": {"0": [20.0, 20.0], "1": [1.0, 4.0]}}
 
 
 @pytest.fixture
@@ -85,19 +83,6 @@ def legend(axes):
     return [text.get_text() for text in found.get_texts()] if found else None
 
 
-def test_bars_of_several_series_stand_side_by_side(axes):
-    draw_bars(axes, SUPPORT, ("t", "m", "y"))
-    one, other = (found for found in axes.containers if hasattr(found, "patches"))
-    assert [bar.get_height() for bar in one] == [12.0, 6.0]
-    assert [bar.get_height() for bar in other] == [20.0, 2.5]
-    assert one[0].get_facecolor() != other[0].get_facecolor()
-    for place, (left, right) in enumerate(zip(one, other, strict=True)):
-        assert left.get_x() + left.get_width() == pytest.approx(place) == right.get_x()
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1"]
-    assert axes.get_xlabel() == "m"
-    assert legend(axes) == ["A", "B"]
-
-
 def test_bars_have_a_marker_a_seed_and_the_sample_sd(axes):
     values = [1.0, 1.0, 4.0]
     draw_bars(axes, {"": {"Total": values}}, LABELS)
@@ -108,14 +93,6 @@ def test_bars_have_a_marker_a_seed_and_the_sample_sd(axes):
     mean, sd = fmean(values), stdev(values)
     assert list(spread[:, 1]) == pytest.approx([mean - sd, mean + sd])
     assert legend(axes) is None
-
-
-def test_a_level_is_dashed_and_within_the_axes(axes):
-    draw_bands(axes, SERIES, "x", LABELS, log_y=True, level=("12", 120.0))
-    line = axes.lines[-1]
-    assert (list(line.get_ydata()), line.get_linestyle()) == ([120.0, 120.0], "--")
-    assert axes.get_ylim()[1] > 120
-    assert legend(axes)[-1] == "12"
 
 
 def test_a_band_that_reaches_below_0_is_clipped_to_a_logarithmic_axis(axes):

@@ -21,17 +21,6 @@ def decompose(one, other):
     return tuple(map(float, split_terms(*shares)))
 
 
-@settings(max_examples=30)
-@given(votes, votes)
-def test_the_terms_add_up_to_the_difference(one, other):
-    first, second = count_support(one, SIZE), count_support(other, SIZE)
-    difference = Fraction(sum(c for _, c in one), len(one)) - Fraction(
-        sum(c for _, c in other), len(other)
-    )
-    assert sum(decompose(first, second)) == pytest.approx(float(difference), abs=1e-12)
-    assert decompose(second, first)[0] == pytest.approx(-decompose(first, second)[0])
-
-
 def literal(one, other):
     """The paper's sums in exact arithmetic, where every q is defined."""
 

@@ -18,6 +18,8 @@ SIZES = {
     "num_key_value_heads": 2,
     "vocab_size": 64,
 }
+ODD_SIZES = {**SIZES, "head_dim": 12, "vocab_size": 70}
+"""Sizes with a head dimension that does not follow from the others."""
 
 
 @pytest.fixture

@@ -40,12 +40,6 @@ def test_digest_is_of_names_and_contents_in_the_order_of_names(tmp_path):
     assert checkpoint_digest(tmp_path) == digest.hexdigest()
 
 
-def test_a_directory_without_safetensors_is_refused(tmp_path):
-    write(tmp_path, pytorch_model__bin="x")
-    with error_at("model.name", "neither"):
-        weight_files(tmp_path)
-
-
 @pytest.mark.parametrize(
     "index",
     [

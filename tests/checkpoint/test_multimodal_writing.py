@@ -12,22 +12,13 @@ from modnorm.checkpoint.writing import cast_checkpoint
 from modnorm.perturbation.adapters import export_candidate
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
+from tests.checkpoint.conftest import ODD_SIZES
 from tests.random_models import random_model
-
-TEXT = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 12,
-    "vocab_size": 70,
-}
 
 
 @pytest.fixture
 def gemma(tmp_path):
-    made = random_model("gemma3", **TEXT)
+    made = random_model("gemma3", **ODD_SIZES)
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter)
     made.save_pretrained(tmp_path / "gemma")

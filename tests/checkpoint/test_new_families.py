@@ -12,25 +12,17 @@ from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
+from tests.checkpoint.conftest import ODD_SIZES
 from tests.faults import error_at
 from tests.random_models import GEMMA_4B, wrap
 
-SIZES = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 12,
-    "vocab_size": 70,
-}
 NORMS = "input post_attention"
-MODELS = ("gemma3_text", "mistral", "olmo2", "olmo3", "qwen3")
+MODELS = ("gemma3_text", "llama", "mistral", "olmo2", "olmo3", "qwen3")
 
 
 @pytest.fixture
 def save(save_model):
-    return partial(save_model, dtype=torch.float32, **SIZES)
+    return partial(save_model, dtype=torch.float32, **ODD_SIZES)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -59,7 +51,7 @@ def test_physical_tensors_are_the_stored_ones_stacked(save, family, tied, bias):
 )
 def test_a_layer_in_the_order_of_the_engine(family, layer):
     prefix = "model.layers.1."
-    names = [tensor.name for tensor in physical_layout({**SIZES, "model_type": family})]
+    names = [tensor.name for tensor in physical_layout({**ODD_SIZES, "model_type": family})]
     modules = [name.split(".")[-2] for name in names if name.startswith(prefix)]
     assert [re.sub("_(proj|norm|layernorm)$", "", module) for module in modules] == layer.split()
 

@@ -70,9 +70,3 @@ def test_unsupported_checkpoints_are_refused(save_model, edit_config, key, value
     directory = save_model()
     edit_config(directory, **{key: value})
     assert refused(str(directory)).field == f"model.config.{key}"
-
-
-def test_weights_must_be_safetensors(save_model):
-    directory = save_model()
-    (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
-    assert refused(str(directory)).field == "model.name"

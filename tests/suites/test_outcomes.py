@@ -20,28 +20,6 @@ def tidy(load, finish, tmp_path):
     return TidySuite(loaded, load_outcomes(loaded.cells, tmp_path / "out"), "tables.0")
 
 
-def test_every_ensemble_of_every_cell_has_a_row(tidy):
-    metrics = tidy.values("metric")
-    assert len(metrics) == 8 * 4
-    found = metrics.dropna().set_index(["cell", "N", "K"])["value"].to_dict()
-    expected = {(2, 1): 50.0, (2, 2): 0.0, (4, 1): 0.0, (4, 2): 25.0}
-    assert found == {("mn_more_42", *place): value for place, value in expected.items()}
-
-
-def test_gains_have_a_row_for_each_scored_candidate(tidy):
-    gains = tidy.at("reward_gain", PLACE)
-    finished = gains[gains["seed"] == 42]
-    assert finished["item"].tolist() == [0, 1, 3]
-    assert finished["value"].tolist() == pytest.approx([0.0, 10.0, 30.0])
-    assert gains[gains["seed"] == 43]["value"].isna().tolist() == [True]
-
-
-def test_votes_are_those_of_the_picked_ensemble(tidy):
-    votes = tidy.at("right_experts", {**PLACE, "N": 4, "K": 2}).dropna()
-    assert votes["value"].tolist() == [2, 1, 0]
-    assert votes["correct"].tolist() == [True, False, False]
-
-
 def test_values_that_a_finished_cell_lacks_are_refused(tidy):
     """Early stop ended a candidate, and the run has no states."""
     outcome = tidy.outcomes.finished["mn_more_42"]

@@ -62,14 +62,6 @@ def test_a_table_is_rebuilt_from_the_copies_digit_by_digit(tmp_path, monkeypatch
     assert claims == written
 
 
-def test_only_finished_runs_that_are_not_there_are_collected(tmp_path):
-    place = tmp_path / "runs" / "unfinished"
-    place.mkdir(parents=True)
-    (place / "spec.json").write_text("{}")
-    assert collect([tmp_path / "runs"], tmp_path / "cells", command="c", commit="d") == []
-    assert not list((tmp_path / "cells").iterdir())
-
-
 def test_collecting_goes_on_after_directories_without_results(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("scripts.replication.load_run", lambda _: pytest.fail("no results"))
     unfinished, empty = tmp_path / "unfinished", tmp_path / "empty"
