@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.parquet_files import read_votes, write_answers, write_votes
 from modnorm.analysis.run import load_run
-from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError
 from scripts.run_copies import pack_run, unpack_run
+from tests.analysis.test_parquet_files import ANSWER, VOTE
 from tests.small_results import small_results
 
 # The gold answer is b. Experts 1 and 0 answered rows 0 to 3; expert 0 skipped row 3.
@@ -21,24 +20,14 @@ SECRET = "a text that must not be kept"
 
 
 def _answer(candidate, split, row, vote):
-    return AnswerRecord(
-        candidate=candidate,
-        split=split,
-        row=row,
-        prompt=SECRET,
-        gold=SECRET,
-        completion=SECRET,
-        vote=vote,
-        reward=0.1 + (vote == "b"),
-        correct=vote == "b",
-        tokens=5,
-        truncated=vote is None,
-    )
+    texts = {"prompt": SECRET, "gold": SECRET, "completion": SECRET, "vote": vote}
+    judged = {"reward": 0.1 + (vote == "b"), "correct": vote == "b", "truncated": vote is None}
+    return replace(ANSWER, candidate=candidate, split=split, row=row, **texts, **judged)
 
 
 def _vote(row, answer, valid, support, right, skipped):
-    return VoteRecord(
-        population=4,
+    return replace(
+        VOTE,
         ensemble_size=2,
         row=row,
         gold=SECRET,
@@ -49,11 +38,6 @@ def _vote(row, answer, valid, support, right, skipped):
         correct_support=right,
         skipped=skipped,
         experts=(1, 0),
-        votes=(None, None),
-        expert_correct=(None, None),
-        counts=(),
-        tied=(),
-        tie_broken_by=None,
     )
 
 

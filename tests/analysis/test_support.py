@@ -49,12 +49,6 @@ def test_rows_that_only_one_ensemble_has_count_as_support():
     assert decompose(one, other) == pytest.approx((0.5, 0.0))
 
 
-@given(st.integers(1, 60))
-def test_bins_hold_every_number_of_right_experts_once(size):
-    held = [m for counts in support_bins(size) for m in counts]
-    assert held == list(range(size + 1))
-
-
 @pytest.mark.parametrize(
     ("size", "names"),
     [

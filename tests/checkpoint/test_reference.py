@@ -58,13 +58,7 @@ def test_unknown_names_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("quantization_config", {"quant_method": "gptq"}),
-        ("auto_map", {"AutoConfig": "x.Y"}),
-        ("model_type", "mixtral"),
-        ("max_position_embeddings", None),
-    ],
+    ("key", "value"), [("model_type", "mixtral"), ("max_position_embeddings", None)]
 )
 def test_unsupported_checkpoints_are_refused(save_model, edit_config, key, value):
     directory = save_model()

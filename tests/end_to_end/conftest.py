@@ -10,6 +10,7 @@ from filelock import FileLock
 
 from modnorm.client.client import Client
 from tests.end_to_end.lab_processes import Lab
+from verification.labs.bundled_tasks import bundled_task
 
 RESULT_FILES = (
     "results.json",
@@ -43,12 +44,7 @@ def write_spec(tmp_path_factory):
         spec = {
             "name": name,
             "model": {"name": "tiny-thicket"},
-            "task": {
-                "name": "gsm8k",
-                "selection": {"source": "bundled:word-problems-selection", "limit": 6},
-                "heldout": {"source": "bundled:word-problems-heldout", "limit": 6},
-                "max_tokens": 24,
-            },
+            "task": bundled_task("gsm8k", selection=6, heldout=6, max_tokens=24),
             "method": {"name": "modular_norm", "radius": 1.28},
             "population": {
                 "size": 4,

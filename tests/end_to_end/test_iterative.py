@@ -5,20 +5,15 @@ import json
 import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
+from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
 def spec_file(write_spec):
-    task = {
-        "name": "countdown",
-        "selection": {"source": "bundled:countdown-selection", "limit": 4},
-        "heldout": {"source": "bundled:countdown-heldout", "limit": 4},
-        "max_tokens": 32,
-    }
     return write_spec(
         "evolved",
-        task=task,
+        task=bundled_task("countdown", selection=4, heldout=4, max_tokens=32),
         method={"name": "es", "radius": 0.006},
         population={"size": 2},
         iterative={"updates": 2, "rate": 0.006, "monitor": [1]},

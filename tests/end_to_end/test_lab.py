@@ -11,6 +11,7 @@ import redis
 
 from modnorm.client.connection import list_experiments
 from modnorm.spec import load_spec
+from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -102,12 +103,7 @@ def test_a_drained_evaluator_finishes_or_hands_back(lab, client, write_spec, dat
     """One evaluator gets one signal and has time to finish; the other gets two signals."""
     long = write_spec(
         "long",
-        task={
-            "name": "countdown",
-            "selection": {"source": "bundled:countdown-selection", "limit": 48},
-            "heldout": {"source": "bundled:countdown-heldout", "limit": 8},
-            "max_tokens": 48,
-        },
+        task=bundled_task("countdown", selection=48, heldout=8, max_tokens=48),
         method={"name": "randopt", "radius": 0.005},
     )
 

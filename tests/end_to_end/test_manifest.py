@@ -59,66 +59,50 @@ def test_a_manifest_predicts_as_its_run_does(modnorm, manifest, finished):
     assert refused.stderr.startswith("error: k: the manifest has no such ensemble")
 
 
-def change(path, edit):
-    content = json.loads(path.read_text())
-    edit(content)
-    path.write_text(json.dumps(content))
+DELETED = object()
+FIRST = "ensemble.experts.0"
 
 
-def tensors(content):
-    return content["ensemble"]["scale_map"]["tensors"]
-
-
-def first_descriptor(content):
-    return content["ensemble"]["experts"][0]["descriptor"]
+def change(manifest, path, value):
+    """Set or delete the value at a dotted path of a manifest."""
+    content = json.loads(manifest.read_text())
+    *steps, last = (int(step) if step.isdigit() else step for step in path.split("."))
+    place = content
+    for step in steps:
+        place = place[step]
+    if value is DELETED:
+        del place[last]
+    else:
+        place[last] = value
+    manifest.write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(
-    ("edit", "told"),
+    ("path", "value", "told"),
     [
-        (lambda content: content["ensemble"].pop("task"), "task"),
-        (lambda content: content["ensemble"].update(model_digest="7"), "another digest, or model"),
-        (lambda content: content["ensemble"]["scale_map"]["tensors"].pop(), "another digest"),
-        (
-            lambda content: content["ensemble"]["scale_map"]["tensors"][0].pop("mass"),
-            "scale_map: ",
-        ),
-        (
-            lambda content: content["ensemble"]["experts"][0]["descriptor"].update(
-                coefficients="?"
-            ),
-            "coefficients",
-        ),
-        (lambda content: content["weights_sha256"].pop(), "each expert's weights"),
-        (
-            lambda content: first_descriptor(content).update(coefficients=None),
-            "experts.0.descriptor.coefficients: must be given",
-        ),
-        (
-            lambda content: first_descriptor(content).pop("coefficients"),
-            "experts.0.descriptor.coefficients: must be given",
-        ),
-        (
-            lambda content: first_descriptor(content).update(lineage="7"),
-            "experts.0.descriptor.lineage: must be empty",
-        ),
-        (
-            lambda content: content["ensemble"]["experts"][0].update(index=-1),
-            "experts.0.index: must be at least 0",
-        ),
-        (lambda content: content.pop("format"), "format: must be given"),
-        (lambda content: content.update(format="modnorm-ensemble-1"), "only modnorm-ensemble-2"),
+        ("ensemble.task", DELETED, "task"),
+        ("ensemble.model_digest", "7", "another digest, or model"),
+        ("ensemble.scale_map.tensors.0", DELETED, "another digest"),
+        ("ensemble.scale_map.tensors.0.mass", DELETED, "scale_map: "),
+        (f"{FIRST}.descriptor.coefficients", "?", "coefficients"),
+        ("weights_sha256.0", DELETED, "each expert's weights"),
+        (f"{FIRST}.descriptor.coefficients", None, "0.descriptor.coefficients: must be given"),
+        (f"{FIRST}.descriptor.coefficients", DELETED, "0.descriptor.coefficients: must be given"),
+        (f"{FIRST}.descriptor.lineage", "7", "experts.0.descriptor.lineage: must be empty"),
+        (f"{FIRST}.index", -1, "experts.0.index: must be at least 0"),
+        ("format", DELETED, "format: must be given"),
+        ("format", "modnorm-ensemble-1", "only modnorm-ensemble-2"),
     ],
 )
-def test_what_is_no_manifest_is_refused(manifest, edit, told):
-    change(manifest, edit)
+def test_what_is_no_manifest_is_refused(manifest, path, value, told):
+    change(manifest, path, value)
     with pytest.raises(InvalidInputError, match="is no manifest of an ensemble") as caught:
         read_ensemble_manifest(manifest)
     assert told in caught.value.message
 
 
 def test_nothing_is_predicted_or_served_with_other_prompts(modnorm, manifest, finished):
-    change(manifest, lambda content: content["prompt"]["question"].update(question="7?"))
+    change(manifest, "prompt.question.question", "7?")
     questions = finished / "rows" / "heldout.jsonl"
     for command in (("predict", manifest, "--input", questions), ("serve", manifest)):
         refused = modnorm(*command, check=False)

@@ -1,13 +1,13 @@
 import json
 import resource
 import shutil
-import sqlite3
 import subprocess
 
 import pytest
 
 from modnorm.analysis.run import load_run
 from modnorm.radius.artifact import RadiusArtifact
+from tests.end_to_end.stored_jobs import done, jobs
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 MODNORM = """
@@ -21,23 +21,6 @@ runpy.run_module("modnorm", run_name="__main__", alter_sys=True)
 @pytest.fixture(scope="module")
 def spec_file(write_spec):
     return write_spec("small")
-
-
-def jobs(directory):
-    """Return the rows of all jobs; empty before the database is there."""
-    database = directory / "state" / "modnorm.db"
-    try:
-        with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
-            columns = "id, state, attempts, token, worker, generate_seconds"
-            rows = connection.execute(f"select {columns} from jobs").fetchall()
-        connection.close()
-    except sqlite3.OperationalError:
-        return {}
-    return {row[0]: row[1:] for row in rows}
-
-
-def done(directory):
-    return {name: row for name, row in jobs(directory).items() if row[0] == "done"}
 
 
 def wait_for_jobs(has_ended, directory, count):
@@ -129,12 +112,6 @@ def test_a_finished_run_is_told_again_without_work(modnorm, spec_file, finished,
     assert json.loads(again.stdout) == json.loads(files["results.json"])
     assert jobs(finished) == rows
     assert results(finished) == files
-
-
-def test_another_seed_is_refused_in_the_same_directory(modnorm, spec_file, finished):
-    ended = modnorm("run", spec_file, "--out", finished, "--seed", "7", check=False)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: population.seed: ")
 
 
 def test_edited_rows_are_refused_in_the_same_directory(modnorm, write_spec, tmp_path):

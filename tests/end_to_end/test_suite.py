@@ -1,11 +1,12 @@
 """A suite through its front door: run, killed, resumed, and set beside the paper's table."""
 
 import json
-import sqlite3
 
 import pytest
 import yaml
 
+from tests.end_to_end.stored_jobs import done
+from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import wait_until
 
 ROWS = 5
@@ -14,12 +15,7 @@ SUITE = {
     "title": "Tiny",
     "base": {
         "model": "tiny-thicket",
-        "task": {
-            "name": "gsm8k",
-            "selection": {"source": "bundled:word-problems-selection", "limit": ROWS},
-            "heldout": {"source": "bundled:word-problems-heldout", "limit": ROWS},
-            "max_tokens": 24,
-        },
+        "task": bundled_task("gsm8k", selection=ROWS, heldout=ROWS, max_tokens=24),
         "population": {
             "size": 3,
             "prefixes": [2, 3],
@@ -48,19 +44,6 @@ def suite_file(tmp_path):
     return path
 
 
-def done(directory):
-    """Return the jobs that are done, with the worker and the seconds that each took."""
-    try:
-        with sqlite3.connect(f"file:{directory}/state/modnorm.db?mode=ro", uri=True) as connection:
-            rows = connection.execute(
-                "select id, worker, generate_seconds from jobs where state = 'done'"
-            ).fetchall()
-        connection.close()
-    except sqlite3.OperationalError:
-        return set()
-    return set(rows)
-
-
 def test_a_killed_suite_goes_on_and_prints_its_table(modnorm, start_command, suite_file, tmp_path):
     out = tmp_path / "out"
     run = start_command("suite", "run", suite_file, "--out", out)
@@ -71,7 +54,7 @@ def test_a_killed_suite_goes_on_and_prints_its_table(modnorm, start_command, sui
     before = done(out)
     modnorm("suite", "run", suite_file, "--out", out, "--quiet")
 
-    assert before <= done(out)
+    assert before.items() <= done(out).items()
     (table,) = json.loads(modnorm("suite", "table", suite_file, "--out", out, "--json").stdout)
     assert table["missing"] == 0
     figure = table["rows"][1]["figures"][1]

@@ -34,6 +34,7 @@ from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split
 from modnorm.tasks.countdown import Countdown
+from verification.fuzz.stored import small_spec as make_spec
 from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
@@ -58,14 +59,8 @@ def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
 
 @pytest.fixture
 def small_spec():
-    return parse_spec(
-        {
-            "model": "tiny-thicket",
-            "task": bundled_task("countdown", selection=2, heldout=2, max_tokens=2),
-            "method": {"name": "randopt", "sigma": 0.005},
-            "population": {"size": 1},
-        }
-    )
+    task = bundled_task("countdown", selection=2, heldout=2, max_tokens=2)
+    return make_spec(task=task, population={"size": 1})
 
 
 def test_a_missing_engine_is_refused_at_once(tmp_path, small_spec, monkeypatch):

@@ -7,25 +7,18 @@ import pytest
 from modnorm.cli.run import follow_to_end, submit_here
 from modnorm.client.client import Client
 from modnorm.services.embedded import start
-from modnorm.spec import parse_spec
+from verification.fuzz.stored import small_spec
 from verification.labs.bundled_tasks import bundled_task
 
 
 def spec(statistics):
-    return parse_spec(
-        {
-            "name": statistics,
-            "reuse": False,
-            "model": "tiny-thicket",
-            "task": bundled_task("gsm8k", selection=8, heldout=6, max_tokens=24),
-            "method": {"name": "randopt", "sigma": 0.02},
-            "population": {
-                "size": 8,
-                "prefixes": [5, 8],
-                "ensemble_sizes": [1, 3],
-                "statistics": statistics,
-            },
-        }
+    sizes = {"size": 8, "prefixes": [5, 8], "ensemble_sizes": [1, 3]}
+    return small_spec(
+        name=statistics,
+        reuse=False,
+        task=bundled_task("gsm8k", selection=8, heldout=6, max_tokens=24),
+        method={"name": "randopt", "sigma": 0.02},
+        population={**sizes, "statistics": statistics},
     )
 
 

@@ -8,20 +8,7 @@ from modnorm.client.experiments import ExperimentState
 from modnorm.client.run_directory import RunDirectory, hold, state_directory
 from modnorm.client.settings import ClientSettings
 from modnorm.services.embedded_state import DATABASE
-from modnorm.spec import parse_spec
-from verification.labs.bundled_tasks import bundled_task
-
-
-def spec(name):
-    return parse_spec(
-        {
-            "name": name,
-            "model": "tiny-thicket",
-            "task": bundled_task("countdown", selection=2, heldout=2),
-            "method": {"name": "randopt", "sigma": 0.005},
-            "population": {"size": 3},
-        }
-    )
+from verification.fuzz.stored import small_spec
 
 
 @contextmanager
@@ -29,17 +16,17 @@ def lab(home):
     """A lab that evaluates nothing, with the run `home/first`, which is selecting."""
     settings = ClientSettings(cache_dir=home.parent / "cache")
     with hold(home), embedded_client(home, settings, evaluate=False) as client:
-        experiment = client.submit(spec("first"), "first")
+        experiment = client.submit(small_spec(name="first"), "first")
         states = (event.state for event in client.watch(experiment.id))
         assert ExperimentState.SELECTING in states
-        RunDirectory(home / "first").claim(spec("first"))
+        RunDirectory(home / "first").claim(small_spec(name="first"))
         yield client
 
 
 def test_a_run_tells_its_phase_and_its_jobs(tmp_path):
     with lab(tmp_path / "home"):
         found = read_unfinished(tmp_path / "home" / "first")
-        RunDirectory(tmp_path / "home").claim(spec("first"))
+        RunDirectory(tmp_path / "home").claim(small_spec(name="first"))
         assert read_unfinished(tmp_path / "home") == found
     assert (found.state, found.live, found.error) == ("selecting", True, "")
     assert found.progress is not None
@@ -49,9 +36,9 @@ def test_a_run_tells_its_phase_and_its_jobs(tmp_path):
 def test_each_run_of_a_lab_has_its_own_state(tmp_path):
     home = tmp_path / "home"
     with lab(home) as client:
-        RunDirectory(home / "second").claim(spec("second"))
+        RunDirectory(home / "second").claim(small_spec(name="second"))
         assert read_unfinished(home / "second").state == "not finished"
-        client.cancel(client.submit(spec("second"), "second").id)
+        client.cancel(client.submit(small_spec(name="second"), "second").id)
         found = read_unfinished(home / "second")
         assert (found.state, found.live, found.progress) == ("cancelled", False, None)
         assert read_unfinished(home / "first").state == "selecting"

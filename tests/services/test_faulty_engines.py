@@ -16,8 +16,9 @@ from modnorm.engines import load_engine
 from modnorm.engines.protocol import engine_failures
 from modnorm.errors import CandidateError, DoesNotFitError
 from modnorm.services.embedded import start
-from modnorm.spec import parse_spec
 from modnorm.v1 import experiment_pb2
+from verification.fuzz.stored import small_spec
+from verification.labs.bundled_tasks import bundled_task
 
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
 FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED
@@ -103,20 +104,15 @@ def client(tmp_path_factory, faults) -> Iterator[Client]:
 
 def run(client, name, **failures):
     """Run an experiment to its end; return it, and the run if it succeeded."""
-    rows = {
-        split: {"source": f"bundled:countdown-{split}", "limit": 2}
-        for split in ("selection", "heldout")
-    }
-    spec = {
-        "name": name,
-        "model": "tiny-thicket",
-        "task": {"name": "countdown", "max_tokens": 6, **rows},
-        "method": {"name": "randopt", "sigma": 0.005},
-        "population": {"size": 4, "statistics": "full"},
-        "failures": failures,
-        "reuse": False,
-    }
-    experiment = client.submit(parse_spec(spec))
+    spec = small_spec(
+        name=name,
+        task=bundled_task("countdown", selection=2, heldout=2, max_tokens=6),
+        method={"name": "randopt", "sigma": 0.005},
+        population={"size": 4, "statistics": "full"},
+        failures=failures,
+        reuse=False,
+    )
+    experiment = client.submit(spec)
     for _ in client.watch(experiment.id):
         pass
     ended = get_experiment(client, experiment.id)

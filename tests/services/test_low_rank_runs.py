@@ -11,20 +11,17 @@ from modnorm.client.embedded import embedded_client
 from modnorm.client.model_export import ranked_candidate
 from modnorm.client.settings import ClientSettings
 from modnorm.perturbation.adapters import export_candidate
-from modnorm.spec import parse_spec
+from verification.fuzz.stored import small_spec
 from verification.labs.bundled_tasks import bundled_task
 
 
 def make_spec(**method):
     """Return a spec that calibrates and scores two candidates on two rows."""
-    return parse_spec(
-        {
-            "model": "tiny-thicket",
-            "task": bundled_task("countdown", selection=2, heldout=2, max_tokens=2),
-            "method": method,
-            "population": {"size": 2, "statistics": "full"},
-            "calibration": {"examples": 2, "iterations": 1, "max_length": 8},
-        }
+    return small_spec(
+        task=bundled_task("countdown", selection=2, heldout=2, max_tokens=2),
+        method=method,
+        population={"size": 2, "statistics": "full"},
+        calibration={"examples": 2, "iterations": 1, "max_length": 8},
     )
 
 

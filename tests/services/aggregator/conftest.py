@@ -14,7 +14,7 @@ from modnorm.analysis.run_data import CandidateRow
 from modnorm.errors import ModnormError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.ranking import select_experts
-from modnorm.search.voting import Answer, plurality
+from modnorm.search.voting import plurality
 from modnorm.services.aggregator.experiments.run_writing import candidate_row
 from modnorm.services.aggregator.server import Aggregator
 from modnorm.services.aggregator.storage.tables import Split
@@ -28,17 +28,13 @@ from modnorm.services.common.settings import (
 )
 from modnorm.services.sampler.server import build as build_sampler
 from modnorm.spec import parse_spec
-from modnorm.tasks import get_task
-from modnorm.tasks.row_loading import UnmarkedTask
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.answer_sheets import pack_answers
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import from_rpc_error
-from tests.services.aggregator.world import world  # noqa: F401 - a fixture of all tests here
+from tests.services.aggregator.world import judged, world  # noqa: F401 - a fixture of all tests here
 from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import HANG_SECONDS
-
-TASK = get_task("gsm8k")
 
 
 @pytest.fixture
@@ -210,13 +206,15 @@ class Lab:
     @staticmethod
     @asynccontextmanager
     async def raises(kind, field=None):
+        """Expect an error of exactly this kind; it is the `error` of what this yields."""
+        met = SimpleNamespace()
         with pytest.raises((grpc.aio.AioRpcError, ModnormError)) as caught:
-            yield
-        met = caught.value
-        error = from_rpc_error(met) if isinstance(met, grpc.RpcError) else met
-        assert type(error) is kind, error
+            yield met
+        error = caught.value
+        met.error = from_rpc_error(error) if isinstance(error, grpc.RpcError) else error
+        assert type(met.error) is kind, met.error
         if field:
-            assert getattr(error, "field", None) == field, error
+            assert getattr(met.error, "field", None) == field, met.error
 
 
 class SyntheticWorker:
@@ -279,20 +277,9 @@ def answers_of(descriptor, rows):
 
 
 def answer_of(descriptor, index, row):
-    """Answer a row, or a question, whose right answer is missing."""
     draw = hashlib.sha256(f"{descriptor.method}/{descriptor.seed}/{index}".encode()).digest()[0]
     wrong = "no idea" if draw > 230 else f"#### {draw % 3}"
-    completion = f"#### {row['answer']}" if draw < 120 and "answer" in row else wrong
-    judgement = (TASK if "answer" in row else UnmarkedTask(TASK)).judge(row, completion)
-    return Answer(
-        row=index,
-        completion=completion,
-        reward=judgement.reward,
-        vote=judgement.vote,
-        correct=judgement.correct,
-        tokens=3,
-        truncated=False,
-    )
+    return judged(index, row, f"#### {row['answer']}" if draw < 120 else wrong)
 
 
 @asynccontextmanager

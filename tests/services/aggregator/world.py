@@ -2,8 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field
+from typing import TypeVar
 
 import pytest
 from sqlmodel import col, select
@@ -33,6 +36,7 @@ from modnorm.services.aggregator.storage.tables import (
 )
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
+from modnorm.tasks.protocol import Row
 from modnorm.v1.evaluation_pb2 import (
     ClaimJobRequest,
     Lease,
@@ -42,9 +46,11 @@ from modnorm.v1.evaluation_pb2 import (
 )
 from modnorm.wire.answer_sheets import pack_text
 from modnorm.wire.conversions import descriptor_to_proto
+from verification.labs.waiting import HANG_SECONDS
 
 TASK = get_task("gsm8k")
 LEASE_SECONDS = 60.0
+T = TypeVar("T")
 on_both_databases = pytest.mark.parametrize("database_url", ["sqlite", "postgres"], indirect=True)
 """Runs a test on SQLite and on Postgres, for statements that lock or skip rows."""
 
@@ -57,9 +63,14 @@ def synthetic_answers(seed: int, rows: int) -> tuple[Answer, ...]:
 def _answer(seed: int, row: int) -> Answer:
     draw = hashlib.sha256(f"{seed}/{row}".encode()).digest()[0]
     completion = f"#### {row}" if draw < 110 else f"#### {row + draw % 3}" if draw < 200 else "?"
-    judgement = TASK.judge({"answer": str(row)}, completion)
+    return judged(row, {"answer": str(row)}, completion)
+
+
+def judged(index: int, row: Row, completion: str) -> Answer:
+    """Return the answer to a row that a completion is."""
+    judgement = TASK.judge(row, completion)
     return Answer(
-        row=row,
+        row=index,
         completion=completion,
         reward=judgement.reward,
         vote=judgement.vote,
@@ -67,6 +78,18 @@ def _answer(seed: int, row: int) -> Answer:
         tokens=len(completion),
         truncated=False,
     )
+
+
+def at_once(*calls: Callable[[], T]) -> list[T]:
+    """Make calls in threads of their own at one moment; return their results."""
+    start = threading.Barrier(len(calls))
+
+    def make(call: Callable[[], T]) -> T:
+        start.wait(HANG_SECONDS)
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(make, calls))
 
 
 def rows_text(count: int) -> StoredText:

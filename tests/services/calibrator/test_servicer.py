@@ -30,12 +30,6 @@ async def collect(call):
     return progress, responses[-1].profile
 
 
-async def refusal(call):
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        [response async for response in call]
-    return caught.value.code(), from_rpc_error(caught.value)
-
-
 def computed(caplog):
     return [record for record in caplog.records if record.getMessage() == "calibration done"]
 
@@ -138,11 +132,6 @@ async def test_a_missing_profile_is_not_found(serve, settings, digest, kind):
     assert error.field == "digest"
 
 
-async def refused(serve, settings, request):
-    async with serve(settings) as stub:
-        return await refusal(stub.Calibrate(request, timeout=HANG_SECONDS))
-
-
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -155,8 +144,11 @@ async def refused(serve, settings, request):
     ],
 )
 async def test_a_bad_request_names_its_field(serve, settings, request_for, fields, field):
-    code, error = await refused(serve, settings, request_for(**fields))
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    async with serve(settings) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await collect(stub.Calibrate(request_for(**fields), timeout=HANG_SECONDS))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    error = from_rpc_error(caught.value)
     assert isinstance(error, InvalidInputError)
     assert error.field == field
     assert not list(settings.cache_dir.glob("profiles/*.json"))

@@ -63,22 +63,6 @@ def test_the_report_contains_the_isolation_of_programs(
     assert [answer.row for answer in unpack_answers(report.answers)] == [0]
 
 
-def test_the_isolation_is_not_measured_for_each_job(sandbox: Sandbox) -> None:
-    measured = []
-
-    class Counting:
-        execute = sandbox.execute
-
-        @staticmethod
-        def check_health():
-            measured.append(1)
-            return sandbox.check_health()
-
-    programs = SandboxAccess(Counting())
-    assert programs.check_health() == programs.check_health()
-    assert len(measured) == 1
-
-
 def test_a_failed_sandbox_is_not_checked_for_each_job(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import shutil
+from math import nan
 
 import grpc
 import pytest
@@ -71,28 +72,11 @@ def test_a_model_is_described(call, checkpoint):
 
 
 def test_a_prompt_that_does_not_fit_is_named(refusal):
-    request = pb.InspectModelRequest(
-        model=MODEL, prompts=[prompt("Hello"), prompt("12 " * 1500)], max_tokens=64
-    )
+    request = inspection(prompts=[prompt("Hello"), prompt("12 " * 1500)], max_tokens=64)
     code, error = refusal("InspectModel", request)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert error.field == "prompts.1"
     assert "exceed the" in error.message
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"model": common_pb2.ModelRef(name="no-such-model")}, "model.name"),
-        ({"model": common_pb2.ModelRef(name="/etc")}, "model.name"),
-        ({"max_tokens": -1}, "task.max_tokens"),
-        ({"prompts": [common_pb2.Prompt()]}, "prompts.0"),
-    ],
-)
-def test_a_bad_inspection_names_its_field(refusal, fields, field):
-    code, error = refusal("InspectModel", pb.InspectModelRequest(**{"model": MODEL, **fields}))
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.field == field
 
 
 def test_weights_that_are_not_those_of_the_configuration_are_refused(
@@ -144,24 +128,6 @@ def test_ranks_have_scale_maps_of_their_own(call):
     assert len({one.digest for one in maps}) == 4
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({}, "method.profile"),
-        ({"profile_json": "{}"}, "method.profile"),
-        ({"method": common_pb2.MethodSpec(name="magic", radius=1)}, "method.name"),
-        ({"method": common_pb2.MethodSpec(name="randopt", radius=float("nan"))}, "method.radius"),
-        ({"model": common_pb2.ModelRef(name="no-such-model")}, "model.name"),
-    ],
-)
-def test_a_bad_scale_map_request_names_its_field(refusal, settings, fields, field):
-    code, error = refusal("BuildScaleMap", scale_map_request(**fields))
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert isinstance(error, InvalidInputError)
-    assert error.field == field
-    assert not settings.cache_dir.exists()
-
-
 def test_a_model_with_another_digest_is_refused(refusal, profile):
     request = scale_map_request(profile, model_digest="0" * 64)
     code, error = refusal("BuildScaleMap", request)
@@ -201,28 +167,48 @@ def test_the_population_is_that_of_the_library(call, pool):
     assert all(one.coefficients is None for one in drawn)
 
 
+def inspection(**fields):
+    return pb.InspectModelRequest(**{"model": MODEL, **fields})
+
+
+def method(name, radius=0.1, rank=None):
+    return common_pb2.MethodSpec(name=name, radius=radius, rank=rank)
+
+
+NO_MODEL = common_pb2.ModelRef(name="no-such-model")
+PUBLISHED = "randopt-reseed-v1"
+
+
 @pytest.mark.parametrize(
-    ("fields", "field"),
+    ("rpc", "message", "field"),
     [
-        ({"size": 0}, "population.size"),
-        ({"noise": "loud"}, "population.noise"),
+        ("InspectModel", inspection(model=NO_MODEL), "model.name"),
+        ("InspectModel", inspection(model=common_pb2.ModelRef(name="/etc")), "model.name"),
+        ("InspectModel", inspection(max_tokens=-1), "task.max_tokens"),
+        ("InspectModel", inspection(prompts=[common_pb2.Prompt()]), "prompts.0"),
+        ("BuildScaleMap", scale_map_request(), "method.profile"),
+        ("BuildScaleMap", scale_map_request(profile_json="{}"), "method.profile"),
+        ("BuildScaleMap", scale_map_request(method=method("magic")), "method.name"),
+        ("BuildScaleMap", scale_map_request(method=method("randopt", nan)), "method.radius"),
+        ("BuildScaleMap", scale_map_request(model=NO_MODEL), "model.name"),
+        ("SampleDescriptors", population_request(size=0), "population.size"),
+        ("SampleDescriptors", population_request(noise="loud"), "population.noise"),
         (
-            {
-                "method": common_pb2.MethodSpec(name="randopt", radius=0.1, rank=4),
-                "noise": "randopt-reseed-v1",
-            },
+            "SampleDescriptors",
+            population_request(method=method("randopt", rank=4), noise=PUBLISHED),
             "method.rank",
         ),
-        ({"method": common_pb2.MethodSpec(name="es", radius=0.1, rank=4)}, "method.rank"),
-        ({"method": common_pb2.MethodSpec(name="magic", radius=1)}, "method.name"),
-        ({"scale_map_digest": "abc"}, "scale_map_digest"),
+        ("SampleDescriptors", population_request(method=method("es", rank=4)), "method.rank"),
+        ("SampleDescriptors", population_request(method=method("magic")), "method.name"),
+        ("SampleDescriptors", population_request(scale_map_digest="abc"), "scale_map_digest"),
     ],
 )
-def test_a_bad_population_names_its_field(refusal, fields, field):
-    code, error = refusal("SampleDescriptors", population_request(**fields))
+def test_a_bad_request_names_its_field(refusal, settings, rpc, message, field):
+    code, error = refusal(rpc, message)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert isinstance(error, InvalidInputError)
     assert error.field == field
+    assert not settings.cache_dir.exists()
 
 
 def test_a_scale_map_of_files_that_were_replaced_meanwhile_is_not_kept(

@@ -7,14 +7,12 @@ import shutil
 
 import grpc
 import grpc.aio
-import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.services.common.healthcheck import check
 from modnorm.spec import MAX_POPULATION
 from modnorm.v1 import evaluation_pb2, experiment_pb2
-from modnorm.wire.status import from_rpc_error
 from verification.labs.waiting import HANG_SECONDS
 
 ALLOWED = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.ABORTED}
@@ -126,10 +124,9 @@ async def test_a_task_that_runs_programs_needs_a_sandbox_before_anything_is_stor
         start_lab(sandbox_target="127.0.0.1:1") as patient,
         patient.without_retries() as lab,
     ):
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async with lab.raises(UnavailableError) as met:
             await lab.create(spec(**changes))
-        assert type(error := from_rpc_error(caught.value)) is UnavailableError
-        assert "the sandbox cannot be reached: cannot connect to 127.0.0.1:1" in error.message
+        assert "the sandbox cannot be reached: cannot connect to 127.0.0.1:1" in met.error.message
         assert not (await lab.list()).experiments
 
 
@@ -140,13 +137,10 @@ async def test_a_prompt_that_is_too_long_is_named_like_a_malformed_row(start_lab
     async with start_lab() as lab:
         for split in ("selection", "heldout"):
             source = {"source": str(tmp_path / "long.jsonl"), "offset": 1}
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async with lab.raises(InvalidInputError, f"task.{split}") as met:
                 await lab.create(spec(**{f"task__{split}": source}))
-            error = from_rpc_error(caught.value)
-            assert isinstance(error, InvalidInputError)
-            assert error.field == f"task.{split}"
-            assert "long.jsonl, line 4: " in error.message
-            assert error.remedy == "shorten or drop the row"
+            assert "long.jsonl, line 4: " in met.error.message
+            assert met.error.remedy == "shorten or drop the row"
         assert not (await lab.list()).experiments
 
 

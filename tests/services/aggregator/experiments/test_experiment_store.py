@@ -1,17 +1,17 @@
 import dataclasses
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
-from modnorm.errors import ConflictError, NotFoundError
+from modnorm.errors import NotFoundError
 from modnorm.services.aggregator.experiments.experiment_store import experiment_id_of
 from modnorm.services.aggregator.experiments.lifecycle import record
 from modnorm.services.aggregator.storage.lookups import StoredText, lock_experiment
 from modnorm.services.aggregator.storage.tables import ExperimentState
 from tests.faults import error_at
-from tests.services.aggregator.world import on_both_databases
+from tests.services.aggregator.world import at_once, on_both_databases
 from verification.labs.waiting import wait_until
 
 pytestmark = on_both_databases
@@ -34,39 +34,8 @@ def test_an_event_that_waited_for_its_turn_is_not_earlier_than_the_one_before(wo
     assert world.experiments.get(created).experiment.end_time == 1_001
 
 
-def test_all_that_a_transaction_stores_has_one_time(world):
-    created = world.create()
-    with world.database.write() as session:
-        experiment = lock_experiment(session, created)
-        record(session, experiment, "first")
-        world.now += 1
-        record(session, experiment, "second")
-    events, _ = world.experiments.events(created, 0, 10)
-    assert [event.time for event in events] == [1_000] * 3
-
-
-def test_a_request_id_belongs_to_one_spec(world):
-    world.create("a", seed=1)
-    with error_at("request_id", kind=ConflictError):
-        world.create("a", seed=2)
-    with pytest.raises(ConflictError):
-        world.experiments.find("a", world.spec(seed=2).digest)
-    assert world.experiments.find("a", world.spec(seed=1).digest) is not None
-    assert world.experiments.find("b", world.spec().digest) is None
-
-
 def test_concurrent_creations_store_one_experiment(world):
-    found, start = [], threading.Barrier(6)
-
-    def create():
-        start.wait()
-        found.append(world.create("a"))
-
-    threads = [threading.Thread(target=create) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = at_once(*[partial(world.create, "a")] * 6)
     assert found == [experiment_id_of("a")] * 6
     assert len(world.experiments.page(10)) == 1
     events, _ = world.experiments.events(found[0], 0, 10)
@@ -162,11 +131,6 @@ def test_an_unknown_cursor_is_refused(world, cursor):
 def test_experiments_with_swapped_rows_do_not_deadlock(world):
     admission = world.admission(world.spec())
     crossed = dataclasses.replace(admission, texts=admission.texts[::-1])
-    start = threading.Barrier(6)
-
-    def create(index):
-        start.wait()
-        return world.experiments.create(str(index), (admission, crossed)[index % 2])
-
-    with ThreadPoolExecutor(6) as threads:
-        assert len(list(threads.map(create, range(6)))) == 6
+    create = world.experiments.create
+    calls = [partial(create, str(number), (admission, crossed)[number % 2]) for number in range(6)]
+    assert len(at_once(*calls)) == 6

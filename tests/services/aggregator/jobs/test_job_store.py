@@ -1,7 +1,6 @@
 import dataclasses
 import math
-import threading
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from sqlmodel import select
@@ -14,8 +13,7 @@ from modnorm.services.aggregator.experiments.run_writing import ensemble_votes
 from modnorm.services.aggregator.storage.lookups import lock_experiment
 from modnorm.services.aggregator.storage.tables import FailureKind, Job, JobState, Split
 from tests.faults import error_at
-from tests.services.aggregator.world import on_both_databases
-from verification.labs.waiting import HANG_SECONDS
+from tests.services.aggregator.world import at_once, on_both_databases
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
 
@@ -227,18 +225,7 @@ def check_votes(world, experiment_id, ensemble, selection):
 def test_concurrent_last_reports_advance_the_experiment_once(world):
     created = world.select(size=7, ensemble_sizes=[1])
     reports = [world.report_of(world.claim(one)) for one in world.pending(created)]
-    changes, start = [], threading.Barrier(len(reports))
-
-    def send(report):
-        start.wait()
-        changes.append(world.jobs.report(report))
-
-    threads = [threading.Thread(target=send, args=(report,)) for report in reports]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(changes) == len(reports)
+    changes = at_once(*(partial(world.jobs.report, report) for report in reports))
     assert len([change for change in changes if change.pending]) == 1
     assert world.state(created) == "VOTING"
     events, _ = world.experiments.events(created, 0, 100)
@@ -302,10 +289,8 @@ def test_a_job_that_failed_goes_last(world):
 def test_concurrent_claims_lease_a_job_once(world):
     created = world.select("many", size=40, ensemble_sizes=[1])
     ids = world.pending(created)
-    start = threading.Barrier(4)
 
     def claim(worker):
-        start.wait(HANG_SECONDS)
         granted = []
         for _ in range(2):
             claims = [world.jobs.claim(worker) for _ in ids]
@@ -315,8 +300,7 @@ def test_concurrent_claims_lease_a_job_once(world):
                 world.jobs.fail(one.job.id, one.job.token, FailureKind.RELEASED, "resting")
         return worker, granted
 
-    with ThreadPoolExecutor(4) as threads:
-        granted = dict(threads.map(claim, "abcd"))
+    granted = dict(at_once(*(partial(claim, worker) for worker in "abcd")))
     leases = [(one.job.id, one.job.token) for claims in granted.values() for one in claims]
     assert len(leases) == len(set(leases)) >= len(ids)
     assert {job_id for job_id, _ in leases} == set(ids)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from modnorm.search.voting import Answer
 from modnorm.services.aggregator.storage.tables import pack_coefficients, unpack_coefficients
-from modnorm.wire.answer_sheets import pack_answers, pack_text, unpack_answers, unpack_text
+from modnorm.wire.answer_sheets import pack_answers, unpack_answers
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 ANSWERS = st.builds(
@@ -33,8 +33,3 @@ def test_coefficients_survive_storage_as_little_endian_float32(values):
     packed = pack_coefficients(values)
     assert packed == struct.pack(f"<{len(values)}f", *values)
     assert unpack_coefficients(packed) == tuple(values)
-
-
-@given(TEXT)
-def test_text_survives_storage(text):
-    assert unpack_text(pack_text(text)) == text
