@@ -1,12 +1,13 @@
 from dataclasses import replace
 from statistics import fmean, stdev
 
+import pandas as pd
 import pytest
 
 from modnorm.analysis import frames
 from modnorm.analysis.analyses import analyze
 from modnorm.analysis.export import write_run
-from modnorm.analysis.figures import plan_figures
+from modnorm.analysis.figures import FORMATS, plan_figures, write_table
 from modnorm.analysis.run import load_run
 from modnorm.analysis.seeds import choose_reference, required_population
 from modnorm.errors import InvalidInputError
@@ -183,3 +184,15 @@ def test_the_reference_is_named_or_randopt_or_the_first(tables):
     assert choose_reference(renamed, None) == "modular_norm"
     with pytest.raises(InvalidInputError, match="no run is of the method 'es'"):
         choose_reference(scaling, "es")
+
+
+def test_a_table_is_written_in_every_format(tmp_path):
+    table = pd.DataFrame({"method": ["a_b", "c"], "mean": [1 / 3, None], "N": [25, 300]})
+    paths = write_table(tmp_path / "new", "name", table)
+    assert [path.name for path in paths] == [f"name.{kind}" for kind in FORMATS]
+    csv, parquet, markdown, latex = paths
+    pd.testing.assert_frame_equal(pd.read_csv(csv), table)
+    pd.testing.assert_frame_equal(pd.read_parquet(parquet), table)
+    rows = ["".join(line.split()) for line in markdown.read_text().splitlines()]
+    assert rows[2:] == ["|a_b|0.3333|25|", "|c|-|300|"]
+    assert r"a\_b&0.3333&25\\" in "".join(latex.read_text().split())

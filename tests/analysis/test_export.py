@@ -83,3 +83,8 @@ def test_a_run_without_ensembles_is_written_too(run, directory):
     document = json.loads((directory / "results.json").read_text())
     assert document["ensembles"] == document["statistics"] == document["experts"] == []
     assert set(content(directory / "plots")) == {"reward-histogram.png"}
+
+
+def test_candidates_must_be_the_whole_population_in_order(run):
+    with pytest.raises(ValueError, match="0, 1, 2"):
+        replace(run, candidates=run.candidates[1:])

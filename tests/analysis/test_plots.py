@@ -2,7 +2,6 @@ import re
 import struct
 from dataclasses import replace
 from functools import partial
-from statistics import fmean, stdev
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -76,23 +75,6 @@ def axes():
     figure = Figure()
     FigureCanvasAgg(figure)
     return figure.add_subplot()
-
-
-def legend(axes):
-    found = axes.get_legend()
-    return [text.get_text() for text in found.get_texts()] if found else None
-
-
-def test_bars_have_a_marker_a_seed_and_the_sample_sd(axes):
-    values = [1.0, 1.0, 4.0]
-    draw_bars(axes, {"": {"Total": values}}, LABELS)
-    (marked,) = (line for line in axes.lines if len(line.get_xdata()) == len(values))
-    assert list(marked.get_ydata()) == values
-    assert len(set(marked.get_xdata())) == len(values)
-    (spread,) = axes.collections[0].get_segments()
-    mean, sd = fmean(values), stdev(values)
-    assert list(spread[:, 1]) == pytest.approx([mean - sd, mean + sd])
-    assert legend(axes) is None
 
 
 def test_a_band_that_reaches_below_0_is_clipped_to_a_logarithmic_axis(axes):

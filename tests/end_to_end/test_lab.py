@@ -87,18 +87,6 @@ def test_a_killed_evaluator_and_a_flushed_broker_change_nothing(
         assert finish(experiment_id) == expected
 
 
-class Jobs:
-    """The jobs of an experiment, as the database has them."""
-
-    def __init__(self, connection, experiment_id):
-        self.connection = connection
-        self.experiment_id = experiment_id
-
-    def rows(self, columns, condition="true"):
-        query = f"SELECT {columns} FROM jobs WHERE experiment_id = %s AND {condition}"
-        return self.connection.execute(query, (self.experiment_id,)).fetchall()
-
-
 def test_a_drained_evaluator_finishes_or_hands_back(lab, client, write_spec, database_url):
     """One evaluator gets one signal and has time to finish; the other gets two signals."""
     long = write_spec(
@@ -117,8 +105,7 @@ def test_a_drained_evaluator_finishes_or_hands_back(lab, client, write_spec, dat
         }
         experiment_id = client.submit(load_spec(long)).id
         connection = stack.enter_context(psycopg.connect(database_url, autocommit=True))
-        jobs = Jobs(connection, experiment_id)
-        wait_until(lambda: jobs.rows("id"), "the selection")
+        wait_until(lambda: states(connection, experiment_id), "the selection")
         for name, worker in workers.items():
             wait_until(partial(has_begun, name), f"{name} at work")
             worker.send_signal(signal.SIGTERM)
@@ -130,8 +117,14 @@ def test_a_drained_evaluator_finishes_or_hands_back(lab, client, write_spec, dat
         ends = {name: last_of(lab.events(name), JOB_ENDS) for name in workers}
         assert ends == {"patient": "reported", "hurried": "released"}
         # Nothing is leased, and no attempt was spent in vain.
-        assert set(jobs.rows("state, attempts")) == {("done", 1), ("pending", 0)}
+        assert set(states(connection, experiment_id)) == {("done", 1), ("pending", 0)}
     client.cancel(experiment_id)
+
+
+def states(connection, experiment_id):
+    """Return state and attempts of each job of an experiment."""
+    query = "SELECT state, attempts FROM jobs WHERE experiment_id = %s"
+    return connection.execute(query, (experiment_id,)).fetchall()
 
 
 def last_of(events, among):

@@ -17,6 +17,7 @@ from modnorm.engines import Completion, Finish, load_engine
 from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task, task_names
+from tests.delegating import Delegating
 
 STORY = ["He ran.", "He fell.", "He stood.", "He won.", "He slept."]
 
@@ -93,7 +94,7 @@ CASES = {
 }
 
 
-class ScriptedEngine:
+class ScriptedEngine(Delegating):
     """A real engine whose answers are replaced by given texts.
 
     Args:
@@ -103,16 +104,13 @@ class ScriptedEngine:
     """
 
     def __init__(self, engine, right, base):
-        self._engine = engine
+        super().__init__(engine)
         self._scripts = {True: base, False: right}
         self._is_base = True
 
-    def __getattr__(self, name):
-        return getattr(self._engine, name)
-
     def candidate(self, descriptor, scale_map):
         self._is_base = descriptor.method == "base"
-        return self._engine.candidate(descriptor, scale_map)
+        return self._inner.candidate(descriptor, scale_map)
 
     def generate(self, prompts, limits, *, poll=None):
         script = self._scripts[self._is_base]

@@ -17,6 +17,7 @@ from modnorm.engines.protocol import engine_failures
 from modnorm.errors import CandidateError, DoesNotFitError
 from modnorm.services.embedded import start
 from modnorm.v1 import experiment_pb2
+from tests.delegating import Delegating
 from verification.fuzz.stored import small_spec
 from verification.labs.bundled_tasks import bundled_task
 
@@ -58,22 +59,19 @@ class Faults:
         return FaultyEngine(load_engine(name, checkpoint, settings), self)
 
 
-class FaultyEngine:
+class FaultyEngine(Delegating):
     """An engine whose candidates may fail after their first answer."""
 
     def __init__(self, engine, faults):
-        self._engine = engine
+        super().__init__(engine)
         self._faults = faults
         self._fault = None
-
-    def __getattr__(self, name):
-        return getattr(self._engine, name)
 
     @contextmanager
     def candidate(self, descriptor, scale_map):
         faults = self._faults
         is_hit = THIRD <= next(faults.candidates) < THIRD + faults.times
-        with self._engine.candidate(descriptor, scale_map) as resolved:
+        with self._inner.candidate(descriptor, scale_map) as resolved:
             self._fault = faults.of_third if is_hit else None
             try:
                 yield resolved
@@ -81,7 +79,7 @@ class FaultyEngine:
                 self._fault = None
 
     def generate(self, prompts, limits, poll=None):
-        for completion in self._engine.generate(prompts, limits, poll=poll):
+        for completion in self._inner.generate(prompts, limits, poll=poll):
             yield completion
             if self._fault:
                 self._fault()

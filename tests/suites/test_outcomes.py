@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from modnorm.suites.outcomes import TidySuite, load_outcomes
 from tests.faults import error_at
 
@@ -11,17 +9,12 @@ REWARDS = (0.2, 0.3, None, 0.5)
 PLACE = {"method": "MN", "task": "more"}
 
 
-@pytest.fixture
-def tidy(load, finish, tmp_path):
-    """Return the tidy suite with the cell `mn_more_42` finished."""
+def test_values_that_a_finished_cell_lacks_are_refused(load, finish, tmp_path):
+    """Early stop ended a candidate, and the run has no states."""
     loaded = load()
     cell = next(cell for cell in loaded.cells if cell.id == "mn_more_42")
-    finish(cell, REWARDS, {(2, 1): 0.5, (4, 2): 0.25}, right=[2, 1, 0])
-    return TidySuite(loaded, load_outcomes(loaded.cells, tmp_path / "out"), "tables.0")
-
-
-def test_values_that_a_finished_cell_lacks_are_refused(tidy):
-    """Early stop ended a candidate, and the run has no states."""
+    finish(cell, REWARDS, {(4, 2): 0.25})
+    tidy = TidySuite(loaded, load_outcomes(loaded.cells, tmp_path / "out"), "tables.0")
     outcome = tidy.outcomes.finished["mn_more_42"]
     outcome.results.document["candidates"]["stopped"].append(1)
     with error_at("population.statistics", "mn_more_42 has not measured reward_gain"):

@@ -32,7 +32,7 @@ from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2, expe
 from modnorm.wire.answer_sheets import pack_answers
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import from_rpc_error
-from tests.services.aggregator.world import judged, world  # noqa: F401 - a fixture of all tests here
+from tests.services.aggregator.world import catalog, directories, finished, judged, world  # noqa: F401 - fixtures of all tests here
 from verification.labs.bundled_tasks import bundled_task
 from verification.labs.waiting import HANG_SECONDS
 

@@ -49,8 +49,9 @@ async def check_resuming(lab, experiment_id, events):
     resumed = [event async for event in lab.watch(experiment_id, events[4].cursor)]
     assert resumed == events[5:]
     assert [event async for event in lab.watch(experiment_id, len(events))] == []
-    async with lab.raises(InvalidInputError, "cursor"):
-        await anext(lab.watch(experiment_id, len(events) + 1))
+    for cursor in (-1, len(events) + 1):
+        async with lab.raises(InvalidInputError, "cursor"):
+            await anext(lab.watch(experiment_id, cursor))
 
 
 async def check_reading(lab, experiment):

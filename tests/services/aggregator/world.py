@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -18,6 +19,7 @@ from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.admission import Admission
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
+from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.leases import Claim, claim_of, lease
 from modnorm.services.aggregator.storage.database import Database
@@ -34,6 +36,7 @@ from modnorm.services.aggregator.storage.tables import (
     Split,
     unpack_coefficients,
 )
+from modnorm.services.aggregator.web.lab_catalog import LabCatalog
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.tasks import get_task
 from modnorm.tasks.protocol import Row
@@ -342,3 +345,22 @@ def world(database_url) -> Iterator[World]:
     database.migrate()
     yield World(database)
     database.close()
+
+
+@pytest.fixture
+def finished(world: World) -> str:
+    """The id of an experiment that succeeded."""
+    experiment = world.select()
+    world.work(experiment)
+    assert world.state(experiment) == "SUCCEEDED"
+    return experiment
+
+
+@pytest.fixture
+def directories(world: World, tmp_path: Path) -> RunDirectories:
+    return RunDirectories(tmp_path / "runs", world.database)
+
+
+@pytest.fixture
+def catalog(world: World, directories: RunDirectories) -> LabCatalog:
+    return LabCatalog(world.database, directories)

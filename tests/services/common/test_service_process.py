@@ -58,15 +58,6 @@ def test_a_service_stops_gracefully_and_logs_json(aggregator, number):
     assert str(listening["port"]) in address
 
 
-def test_a_bad_setting_of_opentelemetry_ends_the_process_with_its_name(start_module):
-    settings = {"OTEL_SDK_DISABLED": "perhaps", "MODNORM_BIND_ADDRESS": "127.0.0.1:0"}
-    environment = {**os.environ, **settings}
-    ended = start_module("modnorm.services.calibrator.server", environment=environment).finish()
-    assert ended.returncode == 1
-    (line,) = ended.stderr.splitlines()
-    assert json.loads(line)["event"].startswith("ended: OTEL_SDK_DISABLED: Input should be ")
-
-
 def test_a_database_that_does_not_answer_ends_the_aggregator_with_a_remedy(start_module):
     settings = {
         "MODNORM_BIND_ADDRESS": "127.0.0.1:0",

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,10 +36,10 @@ from modnorm.v1 import common_pb2, evaluation_pb2_grpc
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
 from modnorm.wire.status import to_status
+from tests.services.evaluator.run_job import AddJob, MakeRunner
 from verification.labs.waiting import wait_until
 
 ROWS = 5
-MakeRunner = Callable[..., JobRunner]
 
 
 @dataclass
@@ -230,9 +230,7 @@ def runner(make_runner: MakeRunner) -> JobRunner:
 
 
 @pytest.fixture
-def add_job(
-    aggregator: Aggregator, checkpoint: Checkpoint, scale_map: ScaleMap
-) -> Callable[..., messages.Job]:
+def add_job(aggregator: Aggregator, checkpoint: Checkpoint, scale_map: ScaleMap) -> AddJob:
     """Add a job of the bundled model and task."""
     task = get_task("countdown")
     spec = DataSpec(source="bundled:countdown-selection", limit=ROWS)

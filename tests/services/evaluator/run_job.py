@@ -1,6 +1,13 @@
-"""Run one job in the calling thread."""
+"""Run one job in the calling thread; types of the fixtures that make jobs and runners."""
+
+from collections.abc import Callable
 
 from modnorm.services.evaluator.job_runner import JobRunner
+from modnorm.v1.evaluation_pb2 import Job
+
+AddJob = Callable[..., Job]
+"""Adds a job with changed fields to the scripted aggregator."""
+MakeRunner = Callable[..., JobRunner]
 
 
 def begin_job(runner: JobRunner, job_id: str) -> None:

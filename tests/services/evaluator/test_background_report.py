@@ -10,16 +10,13 @@ import pytest
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, load_engine
 from modnorm.errors import CandidateError
-from modnorm.services.evaluator.job_runner import BackgroundReport, JobRunner
+from modnorm.services.evaluator.job_runner import BackgroundReport
 from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.tasks import Task
 from modnorm.tasks.protocol import Judgement, Row
 from modnorm.v1 import evaluation_pb2 as messages
-from tests.services.evaluator.run_job import begin_job, run_job
+from tests.services.evaluator.run_job import AddJob, MakeRunner, begin_job, run_job
 from verification.labs.waiting import HANG_SECONDS
-
-AddJob = Callable[..., messages.Job]
-MakeRunner = Callable[..., JobRunner]
 
 
 class Stage:

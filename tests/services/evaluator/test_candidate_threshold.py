@@ -1,6 +1,5 @@
 """Work that an evaluator skips: candidates below the threshold and settled rows."""
 
-from collections.abc import Callable
 from unittest.mock import create_autospec
 
 import pytest
@@ -14,9 +13,8 @@ from modnorm.tasks.countdown import Countdown
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import unpack_answers
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
-from tests.services.evaluator.run_job import run_job
+from tests.services.evaluator.run_job import AddJob, run_job
 
-AddJob = Callable[..., messages.Job]
 NO_HEARTBEATS = create_autospec(Heartbeats)
 PERFECT = messages.Threshold(reward=1.1, index=1)
 

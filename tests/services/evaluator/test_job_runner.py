@@ -1,6 +1,5 @@
 import hashlib
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
@@ -22,7 +21,7 @@ from modnorm.tasks.row_loading import load_data
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import unpack_answers
 from modnorm.wire.conversions import descriptor_from_proto
-from tests.services.evaluator.run_job import run_job
+from tests.services.evaluator.run_job import AddJob, MakeRunner, run_job
 
 DECLARATION = """
 name: sums
@@ -33,8 +32,6 @@ answer: sum
 extract: {regex: "[0-9]+"}
 compare: number
 """
-AddJob = Callable[..., messages.Job]
-MakeRunner = Callable[..., JobRunner]
 
 
 def test_a_job_is_reported_as_the_library_scores_it(

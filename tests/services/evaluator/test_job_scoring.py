@@ -13,10 +13,8 @@ from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.model_cache import Prompts
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
-from tests.services.evaluator.run_job import run_job
-
-AddJob = Callable[..., messages.Job]
-MakeRunner = Callable[..., JobRunner]
+from tests.delegating import Delegating
+from tests.services.evaluator.run_job import AddJob, MakeRunner, run_job
 
 
 def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
@@ -88,19 +86,13 @@ def test_a_model_larger_than_its_share_ends_the_worker_or_the_experiment(
     assert runner.scorer.makes_room == may_make_room
 
 
-class Flipping:
+class Flipping(Delegating):
     """An engine that changes one token of the base's answers, like a faulty GPU."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._engine, name)
 
     def generate(
         self, prompts: Prompts, limits: GenerationLimits, poll: Callable[[], None]
     ) -> Iterator[Completion]:
-        for done in self._engine.generate(prompts, limits, poll=poll):
+        for done in self._inner.generate(prompts, limits, poll=poll):
             yield replace(done, text=done.text + "!") if len(prompts) == 4 else done
 
 

@@ -2,7 +2,6 @@
 
 import threading
 import uuid
-from collections.abc import Callable
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,10 +14,8 @@ from modnorm.services.evaluator.metrics import EvaluatorMetrics, GpuCollector
 from modnorm.services.evaluator.worker import Worker
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import unpack_answers
-from tests.services.evaluator.run_job import run_job
+from tests.services.evaluator.run_job import AddJob, MakeRunner, run_job
 from verification.labs.waiting import HANG_SECONDS
-
-AddJob = Callable[..., messages.Job]
 
 
 @pytest.fixture
@@ -27,7 +24,7 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def runner(make_runner: Callable[..., JobRunner], registry: CollectorRegistry) -> JobRunner:
+def runner(make_runner: MakeRunner, registry: CollectorRegistry) -> JobRunner:
     return make_runner(metrics=EvaluatorMetrics(registry))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.errors import InvalidInputError, UnavailableError
+from modnorm.errors import UnavailableError
 from modnorm.services.common.settings import SupervisorSettings
 from modnorm.services.evaluator.placement import (
     COMPILE_CACHES,
@@ -76,11 +76,6 @@ def test_a_host_without_gpus_does_not_silently_use_its_cpu(nvidia_smi):
     nvidia_smi("exit 9")
     with pytest.raises(UnavailableError, match="cannot be counted"):
         chosen_devices("all", None)
-
-
-def test_a_device_gets_one_worker():
-    with pytest.raises(InvalidInputError, match="named twice"):
-        chosen_devices("0,1,0", None)
 
 
 @pytest.mark.parametrize(

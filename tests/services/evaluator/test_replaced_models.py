@@ -12,12 +12,9 @@ from modnorm.engines import Engine, EngineSettings, load_engine
 from modnorm.errors import EngineError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.services.evaluator.job_runner import JobRunner
-from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
-from tests.services.evaluator.run_job import run_job
-
-MakeRunner = Callable[..., JobRunner]
+from tests.delegating import Delegating
+from tests.services.evaluator.run_job import AddJob, MakeRunner, run_job
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +28,7 @@ def relative(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def add_relative(
-    aggregator, add_job: Callable[..., messages.Job], relative: Checkpoint
-) -> Callable[[str], None]:
+def add_relative(aggregator, add_job: AddJob, relative: Checkpoint) -> Callable[[str], None]:
     """Add a job of the other model."""
 
     def add(job_id: str) -> None:
@@ -47,14 +42,8 @@ def add_relative(
     return add
 
 
-class Refusing:
+class Refusing(Delegating):
     """An engine whose weights cannot be read."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._engine, name)
 
     def replace_model(self, _: Checkpoint) -> None:
         raise EngineError("a disk failed")

@@ -15,7 +15,7 @@ from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import unpack_answers
-from tests.services.evaluator.run_job import run_job
+from tests.services.evaluator.run_job import MakeRunner, run_job
 
 ROW = {"text": "Write f.", "test_list": ["assert f(1) == 2"], "test_setup_code": ""}
 
@@ -53,7 +53,7 @@ def test_without_a_sandbox_the_job_is_released_before_any_work(
 
 
 def test_the_report_contains_the_isolation_of_programs(
-    make_runner: Callable[..., JobRunner], sandbox: Sandbox, aggregator, add_program_job
+    make_runner: MakeRunner, sandbox: Sandbox, aggregator, add_program_job
 ) -> None:
     runner = make_runner(sandbox=sandbox)
     add_program_job("a")

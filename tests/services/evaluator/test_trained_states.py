@@ -1,7 +1,5 @@
 """Jobs around trained states, by the real engine."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
@@ -15,11 +13,8 @@ from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.lineage import Lineage, all_float32
 from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.shutdown import Watchdog
-from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import unpack_answers
-from tests.services.evaluator.run_job import run_job
-
-AddJob = Callable[..., messages.Job]
+from tests.services.evaluator.run_job import AddJob, MakeRunner, run_job
 
 
 def lineage_of(checkpoint: Checkpoint) -> Lineage:
@@ -53,7 +48,7 @@ def test_a_job_is_answered_at_its_trained_state_and_the_next_at_the_base(
 
 
 def test_the_steps_of_a_lineage_are_signs_of_life(
-    make_runner: Callable[..., JobRunner],
+    make_runner: MakeRunner,
     aggregator,
     add_job: AddJob,
     checkpoint: Checkpoint,

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import asynccontextmanager
 
 from modnorm.services.common.settings import SupervisorSettings
@@ -13,10 +12,9 @@ from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.services.evaluator.supervisor import Supervisor
 from modnorm.v1 import evaluation_pb2 as messages
-from tests.services.evaluator.run_job import run_job
-from verification.labs.waiting import wait_until
+from tests.services.evaluator.run_job import AddJob, run_job
+from tests.services.evaluator.test_supervisor import until
 
-AddJob = Callable[..., messages.Job]
 HANGING = """
 import os, sys, time
 from pathlib import Path
@@ -63,10 +61,6 @@ async def supervised(command, redis_url, target, monkeypatch):
         yield lambda: getattr(supervisor._workers[0]._process, "pid", None)
     finally:
         await supervisor.stop()
-
-
-async def until(condition, what):
-    await asyncio.to_thread(wait_until, condition, what)
 
 
 def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(

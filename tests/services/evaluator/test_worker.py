@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -15,11 +15,9 @@ from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.lease import CandidateLease
 from modnorm.services.evaluator.worker import Worker
 from modnorm.v1 import evaluation_pb2 as messages
-from tests.services.evaluator.run_job import run_job
+from tests.services.evaluator.run_job import AddJob, run_job
 from verification.labs import servers
 from verification.labs.waiting import HANG_SECONDS, wait_until
-
-AddJob = Callable[..., messages.Job]
 
 
 @pytest.fixture

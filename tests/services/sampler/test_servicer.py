@@ -1,5 +1,4 @@
 import asyncio
-import json
 import shutil
 from math import nan
 
@@ -71,30 +70,6 @@ def test_a_model_is_described(call, checkpoint):
     )
 
 
-def test_a_prompt_that_does_not_fit_is_named(refusal):
-    request = inspection(prompts=[prompt("Hello"), prompt("12 " * 1500)], max_tokens=64)
-    code, error = refusal("InspectModel", request)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.field == "prompts.1"
-    assert "exceed the" in error.message
-
-
-def test_weights_that_are_not_those_of_the_configuration_are_refused(
-    refusal, settings, checkpoint
-):
-    directory = settings.model_roots[0] / "broken"
-    directory.mkdir(parents=True)
-    for source in checkpoint.directory.iterdir():
-        (directory / source.name).write_bytes(source.read_bytes())
-    config = {**checkpoint.config, "intermediate_size": 352}
-    (directory / "config.json").write_text(json.dumps(config))
-    model = common_pb2.ModelRef(name=str(directory))
-    code, error = refusal("InspectModel", pb.InspectModelRequest(model=model))
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.field == "model.name"
-    assert "mlp" in error.message
-
-
 def scale_map_request(profile=None, **fields):
     values = {"model": MODEL, "method": METHOD, **fields}
     if profile is not None:
@@ -108,24 +83,6 @@ def test_the_scale_map_is_that_of_the_library(call, checkpoint, profile):
     assert answer.json == expected.to_json()
     assert answer.digest == expected.digest
     assert ScaleMap.from_json(answer.json) == expected
-
-
-def test_ranks_have_scale_maps_of_their_own(call):
-    maps = [
-        ScaleMap.from_json(
-            call("BuildScaleMap", pb.BuildScaleMapRequest(model=MODEL, method=method)).json
-        )
-        for method in (
-            RANDOPT,
-            common_pb2.MethodSpec(name="randopt", radius=0.005, rank=4),
-            common_pb2.MethodSpec(name="randopt", radius=0.005, rank=16),
-            common_pb2.MethodSpec(
-                name="randopt", radius=0.005, rank=16, target_modules="all-linear"
-            ),
-        )
-    ]
-    assert [one.rank for one in maps] == [None, 4, 16, 16]
-    assert len({one.digest for one in maps}) == 4
 
 
 def test_a_model_with_another_digest_is_refused(refusal, profile):

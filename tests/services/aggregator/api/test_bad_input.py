@@ -144,22 +144,6 @@ async def test_a_prompt_that_is_too_long_is_named_like_a_malformed_row(start_lab
         assert not (await lab.list()).experiments
 
 
-async def test_rows_that_are_in_both_splits_are_counted(start_lab, spec, tmp_path):
-    for name, answers in (("selection", (1, 2, 3)), ("heldout", (3, 4, 1, 5))):
-        rows = [
-            {"question": f"{n}?", "answer": str(n + (name == "heldout")), "split": name}
-            for n in answers
-        ]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    changes = {
-        f"task__{name}": str(tmp_path / f"{name}.jsonl") for name in ("selection", "heldout")
-    }
-    async with start_lab() as lab:
-        created = await lab.create(spec(**changes))
-        first = await anext(lab.watch(created.id))
-        assert first.message == "created; 2 of 4 held-out rows have the prompts of selection rows"
-
-
 def methods():
     for package in (experiment_pb2, evaluation_pb2):
         for service in package.DESCRIPTOR.services_by_name.values():

@@ -186,20 +186,6 @@ def test_the_rows_of_a_stopped_candidate_are_some_of_all_in_order(world, rows):
         world.jobs.report(replace(report, answers=answers, stopped=True))
 
 
-def test_full_statistics_skip_nothing(world):
-    created, claim = scored_to_the_bar(world, statistics="full")
-    assert claim.threshold is None
-    assert world.jobs._early_stop.cached_threshold(created, 3) is None
-    with pytest.raises(InvalidInputError):
-        world.jobs.report(stopped(world.report_of(claim)))
-    world.jobs.report(world.report_of(claim))
-    while pending := world.pending(created):
-        claim = world.claim(pending[0])
-        assert not claim.skipped
-        world.jobs.report(world.report_of(claim))
-    assert world.state(created) == "SUCCEEDED"
-
-
 def test_open_rows_are_required_and_settled_rows_are_optional(world):
     created = world.select(size=4, ensemble_sizes=[1, 3])
     while world.state(created) == "SELECTING":

@@ -9,8 +9,6 @@ from modnorm.errors import NotFoundError
 from modnorm.services.aggregator.experiments.experiment_store import experiment_id_of
 from modnorm.services.aggregator.experiments.lifecycle import record
 from modnorm.services.aggregator.storage.lookups import StoredText, lock_experiment
-from modnorm.services.aggregator.storage.tables import ExperimentState
-from tests.faults import error_at
 from tests.services.aggregator.world import at_once, on_both_databases
 from verification.labs.waiting import wait_until
 
@@ -105,27 +103,6 @@ def test_the_awaited_service_is_reported_until_the_next_step(world):
     store.wait_for(created, "the calibrator is away")
     store.cancel(created)
     assert not waits_for()
-
-
-def test_events_are_numbered_and_end_with_the_experiment(world):
-    created = world.select()
-    events, ended = world.experiments.events(created, 0, 100)
-    assert [event.cursor for event in events] == [1, 2, 3]
-    assert [event.state for event in events] == ["PENDING", "SAMPLING", "SELECTING"]
-    assert not ended
-    world.experiments.cancel(created)
-    events, ended = world.experiments.events(created, 3, 100)
-    assert [(event.cursor, event.state) for event in events] == [(4, ExperimentState.CANCELLED)]
-    assert ended
-    assert world.experiments.events(created, 4, 100) == ([], True)
-    assert not world.experiments.events(created, 0, 2)[1]
-
-
-@pytest.mark.parametrize("cursor", [-1, 4])
-def test_an_unknown_cursor_is_refused(world, cursor):
-    created = world.select()
-    with error_at("cursor"):
-        world.experiments.events(created, cursor, 10)
 
 
 def test_experiments_with_swapped_rows_do_not_deadlock(world):

@@ -70,20 +70,6 @@ def test_an_old_experiment_is_removed_and_nothing_else(world):
     assert world.state(running) == "SUCCEEDED"
 
 
-def test_recent_and_open_experiments_stay(world):
-    old, recent, running = (world.select(name) for name in ("old", "recent", "running"))
-    world.work(old)
-    world.now += DAY
-    world.work(recent)
-    before = rows(world.database)
-    assert remove(world.database, world.now - DAY / 2) == [old]
-    left = rows(world.database)
-    assert left < before
-    assert not any(old in row for _, row in left)
-    assert {world.state(recent), world.state(running)} == {"SUCCEEDED", "SELECTING"}
-    assert remove(world.database, world.now + DAY) == [recent]
-
-
 @pytest.fixture
 def old_experiment(world, database_url, monkeypatch):
     monkeypatch.setenv("MODNORM_DATABASE_URL", database_url)

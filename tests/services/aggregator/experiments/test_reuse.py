@@ -161,22 +161,20 @@ def test_other_inputs_evaluate_what_they_change(world, monkeypatch, changes, eva
     )
 
 
-def test_other_prompts_of_equal_rows_are_answered_anew(world, monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "name", "value", "evaluated"),
+    [
+        (reuse, "prompts_digest", lambda _: "another", 5),
+        (world_module, "MAP", dataclasses.replace(MAP, method="other"), 2),
+        (world_module, "MAP", scale_map("randopt", 1), 4),
+    ],
+    ids=["other prompts of equal rows", "the same by another method", "other scales"],
+)
+def test_candidates_are_reused_by_content(world, monkeypatch, module, name, value, evaluated):
+    """The base has no scale, so other scales do not change it."""
     failed_after(world, 3)
-    monkeypatch.setattr(reuse, "prompts_digest", lambda _: "another")
-    assert pending(world, world.select("second")) == 5
-
-
-def test_the_same_candidates_of_another_method_are_reused(world, monkeypatch):
-    failed_after(world, 3)
-    monkeypatch.setattr(world_module, "MAP", dataclasses.replace(MAP, method="other"))
-    assert pending(world, world.select("second")) == 2
-
-
-def test_other_scales_are_evaluated_and_the_base_is_not(world, monkeypatch):
-    failed_after(world, 3)
-    monkeypatch.setattr(world_module, "MAP", scale_map("randopt", 1))
-    assert pending(world, world.select("second")) == 4
+    monkeypatch.setattr(module, name, value)
+    assert pending(world, world.select("second")) == evaluated
 
 
 def test_running_experiments_are_reused_too_and_failed_candidates_never(world):

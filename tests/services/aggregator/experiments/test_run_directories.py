@@ -7,25 +7,12 @@ import pytest
 
 from modnorm.analysis.run import load_run
 from modnorm.errors import NotFoundError, PreconditionError
-from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.experiments.run_writing import overlap
 from modnorm.services.aggregator.storage.tables import Split
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import encode_rows
 from modnorm.v1 import experiment_pb2 as experiments
 from verification.labs.waiting import HANG_SECONDS
-
-
-@pytest.fixture
-def directories(world, tmp_path):
-    return RunDirectories(tmp_path / "runs", world.database)
-
-
-@pytest.fixture
-def finished(world):
-    experiment = world.select()
-    world.work(experiment)
-    return experiment
 
 
 def test_a_directory_holds_what_the_database_does(world, directories, finished):

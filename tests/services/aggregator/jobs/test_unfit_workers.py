@@ -30,13 +30,6 @@ def selecting(world):
     return created
 
 
-def test_an_experiment_waits_once_no_evaluator_does_its_jobs(world, selecting):
-    change = release(world, world.claim_next(selecting))
-    assert waits_for(world, selecting) == WAITS
-    assert change.experiment.last_cursor == world.experiments.get(selecting).experiment.last_cursor
-    assert world.job_of(selecting, -1).attempts == 0
-
-
 def test_the_same_reason_is_recorded_once(world, selecting):
     release(world, world.claim_next(selecting))
     cursor = world.experiments.get(selecting).experiment.last_cursor

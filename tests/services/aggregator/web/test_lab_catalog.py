@@ -4,9 +4,8 @@ import pytest
 from sqlmodel import select
 
 from modnorm.errors import ModnormError, NotFoundError, PreconditionError
-from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.tables import Ensemble
-from modnorm.services.aggregator.web.lab_catalog import LabCatalog, remaining_seconds
+from modnorm.services.aggregator.web.lab_catalog import remaining_seconds
 from modnorm.services.common.access import ANYONE, Caller, _caller, set_caller
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.web.queries import PAGE_LINES
@@ -20,19 +19,6 @@ def anyone():
     token = _caller.set(ANYONE)
     yield
     _caller.reset(token)
-
-
-@pytest.fixture
-def catalog(world, tmp_path):
-    return LabCatalog(world.database, RunDirectories(tmp_path / "runs", world.database))
-
-
-@pytest.fixture
-def finished(world):
-    experiment = world.select()
-    world.work(experiment)
-    assert world.state(experiment) == "SUCCEEDED"
-    return experiment
 
 
 def test_a_finished_experiment_has_its_results(world, catalog, finished):

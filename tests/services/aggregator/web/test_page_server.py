@@ -9,18 +9,11 @@ import httpx
 import pytest
 
 from modnorm.errors import PreconditionError, UnavailableError
-from modnorm.services.aggregator.experiments.run_directories import RunDirectories
-from modnorm.services.aggregator.web.lab_catalog import LabCatalog
 from modnorm.services.aggregator.web.page_server import PageServer
 from modnorm.services.common.settings import AggregatorSettings
 from modnorm.v1.experiment_pb2 import Questions
 from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from tests.faults import error_at
-
-
-@pytest.fixture
-def catalog(world, tmp_path):
-    return LabCatalog(world.database, RunDirectories(tmp_path / "runs", world.database))
 
 
 @pytest.fixture

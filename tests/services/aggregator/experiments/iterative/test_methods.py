@@ -1,6 +1,9 @@
-"""Iterative runs from their creation to the state that they report."""
+"""Iterative runs from their creation to the state that they report, resumed ones among them."""
 
 from modnorm.baselines.updates import es_seeds, es_step, mezo_step, step_seed
+from modnorm.errors import NotFoundError
+from modnorm.perturbation.lineage import Lineage
+from modnorm.v1 import evaluation_pb2
 
 
 async def test_es_is_the_same_with_one_worker_and_with_three(
@@ -62,3 +65,38 @@ async def test_mezo_reports_the_state_that_is_best_on_development_rows(
     assert lineage.steps == tuple(steps[: best.updates])
     assert experiment.ensembles[0].metric == best.heldout_metric
     assert experiment.provenance.development_rows == 4
+
+
+async def test_a_run_resumes_where_its_aggregator_ended(
+    start_lab, whole_run, iterative_spec, sensitive, worked, tmp_path
+):
+    message = iterative_spec("es")
+    *_, expected = await whole_run(f"sqlite:///{tmp_path}/whole.db", message)
+    url = f"sqlite:///{tmp_path}/broken.db"
+    async with start_lab(url) as lab:
+        created = await lab.create(message)
+        worker = sensitive(lab.worker())
+        for _ in range(6):  # the base, one update and two candidates of the next
+            await worker.report(await worker.claim_next())
+        assert (await lab.get(created.id)).progress.updates_done == 1
+    async with start_lab(url, broker_url="memory://again") as lab, worked(lab):
+        await lab.finish(created.id)
+        assert await lab.lineage(created.id) == expected
+
+
+async def test_states_are_identified_by_their_digests(start_lab, iterative_spec, worked):
+    async with start_lab() as lab:
+        created = await lab.create(iterative_spec("es"))
+        async with worked(lab):
+            await lab.finish(created.id)
+        whole = await lab.lineage(created.id)
+        request = evaluation_pb2.FetchLineageRequest(
+            experiment_id=created.id, digest=whole.digests[3], after=1
+        )
+        parts = [part async for part in lab.jobs.FetchLineage(request)]
+        assert Lineage.from_json(parts[0].origin_json) == whole.until(0)
+        sent = [step for part in parts for step in part.steps_json]
+        assert sent == [step.to_json() for step in whole.steps[1:3]]
+        request.digest = "f" * 64
+        async with lab.raises(NotFoundError, "digest"):
+            await anext(aiter(lab.jobs.FetchLineage(request)))
