@@ -7,8 +7,7 @@ import triton.language as tl
 _LANES = 8
 """Elements of a counter."""
 COUNT, FEW, LEAST = 4096, 512, 256
-"""Most counters of a program; the same if each lane has its own address, which takes registers;
-the least, for short rows.
+"""Counters of a program; if each lane has its own address, which takes registers; for short rows.
 
 Each program copies the table of magnitudes to shared memory. The sizes are for Hopper.
 """
@@ -31,8 +30,8 @@ def fill(
     aligned = not any(number % _LANES for number in (start, width, stride if rows > 1 else 0))
     count = COUNT if aligned else FEW
     covering = width // _LANES if aligned else (width + 2 * (_LANES - 1)) // _LANES
-    if rows > 1:
-        count = min(count, max(LEAST, triton.next_power_of_2(covering)))
+    if rows > 1 and covering <= LEAST:
+        count = LEAST
     programs = -(-covering // count)
     signed = [word - (word >> 31 << 32) for word in key]
     noise_kernel[(rows * programs,)](

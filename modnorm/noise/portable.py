@@ -142,7 +142,7 @@ class PortableNoise:
         left, right = block.column_range(shape)
         rows = out.view(1, -1) if right - left == row else out
         if rows.numel():
-            fill = noise_kernel(out.device) or fill_plainly
+            fill = find_kernel(out.device) or fill_plainly
             fill(rows, block.rows[0] * row + left, row, stream_key(self.name, seed, tensor))
         return out
 
@@ -152,7 +152,7 @@ Fill = Callable[[torch.Tensor, int, int, Key], None]
 
 
 @cache
-def noise_kernel(device: torch.device) -> Fill | None:
+def find_kernel(device: torch.device) -> Fill | None:
     """Return the kernel of a GPU, compiled and checked; None where the plain version must draw."""
     if device.type != "cuda" or find_spec("triton") is None:
         return None
@@ -191,7 +191,9 @@ _CHECKED = (
     (8, 1, 0, 40_000),
     (3, 1, 0, 5_001),
     (16, 3, 64, 24),
+    (16, 3, 4_160, 4_096),
     (5, 3, 37, 21),
+    (5, 3, 4_099, 4_090),
     (2**35 + 8, 1, 0, 64),
     (2**35 + 3, 1, 0, 21),
 )

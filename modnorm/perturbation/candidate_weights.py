@@ -13,7 +13,7 @@ from modnorm.errors import CandidateError, IncompatibleError, InvalidInputError,
 from modnorm.geometry.norms import natural_norm
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.noise import Block, NoiseScheme, get_scheme
-from modnorm.noise.portable import PortableNoise, noise_kernel
+from modnorm.noise.portable import PortableNoise, find_kernel
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.held_tensor import HeldTensor, WeightView, coefficient_of, step_update
 from modnorm.perturbation.lineage import NO_LINEAGE, Lineage, Rounding, Step
@@ -142,7 +142,7 @@ class CandidateWeights:
         if len(set(addresses)) != len(addresses):
             raise IncompatibleError("two tensors share memory; name a tied tensor once")
         for device in {held.device for held in self._held.values()}:
-            noise_kernel(device)  # compiled now rather than at the first candidate
+            find_kernel(device)  # compiled now rather than at the first candidate
 
     @property
     def state(self) -> str | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from modnorm.errors import IncompatibleError
 from modnorm.noise import Block, get_scheme, portable
-from modnorm.noise.portable import STEP, gaussian_table, magnitudes, noise_kernel, philox4x32
+from modnorm.noise.portable import STEP, find_kernel, gaussian_table, magnitudes, philox4x32
 
 CPU = torch.device("cpu")
 SCHEME = get_scheme("portable-v1")
@@ -137,7 +137,7 @@ def test_a_kernel_that_fails_leaves_the_plain_version(error, monkeypatch, caplog
         raise error
 
     monkeypatch.setattr(portable, "_checked_kernel", fail)
-    assert noise_kernel.__wrapped__(gpu) is None
+    assert find_kernel.__wrapped__(gpu) is None
     assert "without a kernel" in caplog.text
 
 
@@ -149,7 +149,7 @@ def test_a_full_gpu_does_not_switch_the_kernel_off(monkeypatch):
 
     monkeypatch.setattr(portable, "_checked_kernel", fail)
     with pytest.raises(torch.OutOfMemoryError):
-        noise_kernel.__wrapped__(torch.device("cuda:0"))
+        find_kernel.__wrapped__(torch.device("cuda:0"))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -161,7 +161,7 @@ def test_cuda_gives_the_same_bytes(shape, columns):
     noise = SCHEME.sample(
         7, "p", shape, dtype=torch.bfloat16, device=torch.device("cuda"), block=block
     )
-    assert noise_kernel(noise.device) is not None
+    assert find_kernel(noise.device) is not None
 
     assert torch.equal(
         noise.cpu().view(torch.int32), sample(7, "p", shape, block).view(torch.int32)

@@ -9,6 +9,7 @@ from sqlalchemy import Exists, SQLColumnExpression, or_, update
 from sqlmodel import Session, col, exists, select
 
 from modnorm.errors import ModnormError, UnavailableError
+from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
@@ -33,6 +34,7 @@ from modnorm.services.aggregator.storage.tables import (
     JobState,
 )
 from modnorm.v1.evaluation_pb2 import ClaimJobRequest, LeaseProgress, LeaseState, ReportJobRequest
+from modnorm.wire.answer_sheets import read_answers
 
 ItemT = TypeVar("ItemT")
 AnswerT = TypeVar("AnswerT")
@@ -84,8 +86,9 @@ class JobStore:
         return _together_or_alone(reports, self._report)
 
     def _report(self, reports: Sequence[ReportJobRequest]) -> Sequence[Change | Exception]:
+        sheets = [_read_sheet(report) for report in reports]  # before anything is locked
         with self._database.write() as session:
-            answers = Reporting(session, self._checks).store(reports)
+            answers = Reporting(session, self._checks).store(reports, sheets)
         for answer in answers:
             if isinstance(answer, Change) and answer.job and answer.experiment:
                 self._early_stop.scored(answer.job)
@@ -244,6 +247,13 @@ def _together_or_alone(
         if len(items) == 1:
             return [error]
         return [answer for item in items for answer in _together_or_alone([item], work)]
+
+
+def _read_sheet(report: ReportJobRequest) -> Sequence[Answer] | ModnormError:
+    try:
+        return read_answers(report.answers)
+    except ModnormError as error:
+        return error
 
 
 def _end_attempt(  # noqa: PLR0913 - the failure and its place

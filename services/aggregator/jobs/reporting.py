@@ -43,7 +43,7 @@ from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.spec_limits import MAX_COUNT
 from modnorm.tasks import Row, Task, stated_bounds, task_errors
 from modnorm.v1.evaluation_pb2 import ReportJobRequest
-from modnorm.wire.answer_sheets import read_answers, unpack_text
+from modnorm.wire.answer_sheets import unpack_text
 from modnorm.wire.conversions import descriptor_from_proto
 
 _SCALE_MAPS = 64
@@ -82,19 +82,18 @@ class ReportChecks:
         self._tasks: BoundedDict[tuple[str, str | None, str], Task] = BoundedDict(_ROWS)
         self._rows: BoundedDict[str, tuple[Row, ...]] = BoundedDict(_ROWS)
 
-    def evaluate(self, session: Session, held: Claim, report: ReportJobRequest) -> CheckedReport:
-        """Check a report against its job; return its answers, metric and coefficients."""
+    def evaluate(
+        self, session: Session, held: Claim, report: ReportJobRequest, answers: Sequence[Answer]
+    ) -> CheckedReport:
+        """Check a report and its answers against its job; return its metric and coefficients."""
         job, candidate, experiment = held.job, held.candidate, held.experiment
-        seconds = (report.switch_seconds, report.generate_seconds, report.score_seconds)
-        if not all(math.isfinite(value) and value >= 0 for value in seconds):
-            raise InvalidInputError(
-                "seconds must be finite and not negative", field="generate_seconds"
-            )
+        for field in ("switch_seconds", "generate_seconds", "score_seconds"):
+            if not 0 <= getattr(report, field) < math.inf:
+                raise InvalidInputError("seconds must be finite and not negative", field=field)
         if candidate.needs_proposal and not 0 < report.normaliser < math.inf:
             raise InvalidInputError(
                 "a report with amplitudes must contain their normaliser", field="normaliser"
             )
-        answers = read_answers(report.answers)
         for answer in answers:
             _check_answer(answer)
 
@@ -215,8 +214,12 @@ class Reporting:
         self._answer_sheets: list[Mapping[str, object]] = []
         self._events: list[Mapping[str, object]] = []
 
-    def store(self, reports: Sequence[ReportJobRequest]) -> list[Change | Exception]:
-        """Store results; return the change or refusal of each report."""
+    def store(
+        self,
+        reports: Sequence[ReportJobRequest],
+        sheets: Sequence[Sequence[Answer] | ModnormError],
+    ) -> list[Change | Exception]:
+        """Store results, whose answers are read; return the change or refusal of each report."""
         held = _lock(self._session, {report.lease.job_id for report in reports})
         for one in held.values():
             self._progress_of(one.experiment)  # a later read would flush after each report
@@ -228,11 +231,14 @@ class Reporting:
         answers: dict[int, Change | Exception] = {}
         for place in sorted(range(len(reports)), key=experiment_of):
             report = reports[place]
-            answers[place] = self._answer(held.get(report.lease.job_id), report)
+            found = held.get(report.lease.job_id)
+            answers[place] = self._answer(found, report, sheets[place])
         self._insert()
         return [answers[place] for place in range(len(reports))]
 
-    def _answer(self, held: Claim | None, report: ReportJobRequest) -> Change | Exception:
+    def _answer(
+        self, held: Claim | None, report: ReportJobRequest, sheet: Sequence[Answer] | ModnormError
+    ) -> Change | Exception:
         try:
             if held is None:
                 raise unknown_job(report.lease.job_id)
@@ -243,8 +249,10 @@ class Reporting:
                 return Change(held.experiment.id)
             if job.state not in {JobState.LEASED, JobState.PENDING}:
                 raise stale(job)
+            if isinstance(sheet, ModnormError):
+                return sheet
             with self._session.no_autoflush:
-                outcome = self._checks.evaluate(self._session, held, report)
+                outcome = self._checks.evaluate(self._session, held, report, sheet)
         except ModnormError as error:
             return error
         # From here on an error rolls back the whole transaction.

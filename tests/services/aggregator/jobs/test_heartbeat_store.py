@@ -84,8 +84,8 @@ def test_a_locked_job_delays_no_other_lease_and_is_not_lost(world):
         beats = [world.progress(one) for one in (first, second)]
         told.extend(world.jobs.heartbeat(beats))
 
-    def beat_meanwhile(self, reports):
-        answers = reporting(self, reports)
+    def beat_meanwhile(self, reports, sheets):
+        answers = reporting(self, reports, sheets)
         threads.append(threading.Thread(target=beat))
         threads[0].start()
         if world.database._engine.dialect.name == "postgresql":
