@@ -28,6 +28,16 @@ MAX_TESTS = 2**17
 
 _SHOWN = 200
 
+_REMEDY = (
+    "compare a call with a value, `assert CALL == VALUE`; write out other operators' values; "
+    "write `import math` for `from math import sqrt`; move a definition to the set-up code"
+)
+
+
+def _shown(source: str) -> str:
+    text = " ".join(source.split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
 
 def plan_tests(program: Program) -> tuple[Sequence[Step], ...]:
     """Return the steps of each test; refuse tests that this process cannot judge."""
@@ -38,12 +48,12 @@ def plan_tests(program: Program) -> tuple[Sequence[Step], ...]:
         try:
             plans.append(plan_test(test))
         except NotJudgeableError as error:
-            text = " ".join(test.split())
-            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+            text, refused = _shown(test), _shown(str(error))
+            part = "" if refused == text else f" (refused: {refused})"
             raise InvalidInputError(
-                f"not a comparison of calls with constants: {shown}",
+                f"not a comparison of calls with constants: {text}{part}",
                 field=f"tests[{index}]",
-                remedy="write it as `assert CALL == VALUE`",
+                remedy=_REMEDY,
             ) from error
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise InvalidInputError(f"not Python: {error}", field=f"tests[{index}]") from error

@@ -8,14 +8,15 @@ A test is judged if this process can compute its condition from the program's an
 each comparison must contain a constant. Other tests (loops, `f(1) == g(1)`, `check(f)`) are
 refused.
 
-Statements and arguments run in the program's process, which sees their constants. So they only
-call, name and store: an operator, a definition or a lambda there could compare an answer.
+Steps and arguments run in the program's process: what a call is given is its input, never an
+expected value. So they contain no operator, no `def` and no `lambda` that reads a name of the
+program, and answers are given to the program's own functions only.
 """
 
 import ast
 import symtable
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from modnorm.sandbox import constants
@@ -43,7 +44,7 @@ Step = str | Expression
 
 
 class NotJudgeableError(ValueError):
-    """Only the program's process can decide a part of the test."""
+    """Only the program's process can decide a part of the test: the argument is its source."""
 
 
 def plan_test(test: str) -> Sequence[Step]:
@@ -53,15 +54,17 @@ def plan_test(test: str) -> Sequence[Step]:
     no query, such as `assert sum(10, 15) == 6`, is read as a test of that function.
     """
     body = ast.parse(test).body
+    refusal: NotJudgeableError | None = None
     for shadowed in (frozenset[str](), _first_built_in(body)):
         try:
             steps = tuple(map(_Planner(shadowed).step, body))
-        except NotJudgeableError:
+        except NotJudgeableError as error:
+            refusal = refusal or error
             continue
         conditions = [step for step in steps if isinstance(step, Expression)]
         if conditions and all(condition.asks for condition in conditions):
             return steps
-    raise NotJudgeableError(test)
+    raise refusal or NotJudgeableError(test)
 
 
 def _first_built_in(body: Sequence[ast.stmt]) -> frozenset[str]:
@@ -80,27 +83,43 @@ class _Planner:
 
     shadowed: frozenset[str]
     """Built-in names that the program is taken to define."""
+    imported: set[str] = field(default_factory=set)
+    """Names that the test imported so far."""
+    foreign: set[str] = field(default_factory=set)
+    """Targets that the test assigned other values than the program's, such as `[f(1)]`."""
 
     def step(self, statement: ast.stmt) -> Step:
         if isinstance(statement, ast.Assert):
             return self._condition(statement.test)
         match statement:
-            case ast.Import():
+            case ast.Import(names=names) | ast.ImportFrom(module="typing", names=names):
+                self.imported.update((each.asname or each.name).split(".")[0] for each in names)
                 judgeable = True
             case ast.ImportFrom(names=names):  # not `from operator import eq`
                 judgeable = all(
                     each.asname is None and constants.is_builtin_name(each.name) for each in names
                 )
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                return self.step(ast.Assign([target], value, lineno=statement.lineno))
             case ast.Assign(targets=targets, value=value):
                 judgeable = self._is_value(value) and all(map(self._is_answer, targets))
+                if self._root(value) in {"", *self.imported}:
+                    self.foreign.update(
+                        ast.unparse(node)
+                        for target in targets
+                        for node in ast.walk(target)
+                        if isinstance(getattr(node, "ctx", None), ast.Store)
+                    )
             case ast.Expr(value=ast.Call(func=function, args=arguments, keywords=keywords)):
-                judgeable = self._is_answer(function) and self._are_inputs(arguments, keywords)
+                judgeable = self._is_answer(function) and self._takes(
+                    function, arguments, keywords
+                )
             case ast.Expr(value=ast.Constant()):
                 judgeable = True
             case _:
-                judgeable = False
+                raise NotJudgeableError(ast.unparse(statement))
         if not judgeable:
-            raise NotJudgeableError(type(statement).__name__)
+            raise NotJudgeableError(self._refused(statement))
         return ast.unparse(statement)
 
     def _condition(self, node: ast.expr) -> Expression:
@@ -146,7 +165,7 @@ class _Planner:
     def _comparison(self, node: ast.Compare) -> Expression:
         operands = [self._expression(operand) for operand in (node.left, *node.comparators)]
         if not all(left.hides or right.hides for left, right in pairwise(operands)):
-            raise NotJudgeableError("two answers of the program")
+            raise NotJudgeableError(ast.unparse(node))
         comparisons = [constants.COMPARISONS[type(symbol)] for symbol in node.ops]
 
         def value(ask: Ask) -> bool:
@@ -178,7 +197,7 @@ class _Planner:
         if not hides and (len(parts) > 1 or self._is_answer(node)):
             return self._answer(node)
         if not any(part.asks for part in parts):
-            raise NotJudgeableError("a constant that cannot be evaluated")
+            raise NotJudgeableError(ast.unparse(node))
 
         def value(ask: Ask) -> object:
             values = [constants.bounded_number(part.value(ask)) for part in inner]
@@ -189,8 +208,15 @@ class _Planner:
 
     def _answer(self, node: ast.expr) -> Expression:
         if not self._is_answer(node):
-            raise NotJudgeableError(type(node).__name__)
+            raise NotJudgeableError(self._refused(node))
         return _query(ast.unparse(node))
+
+    def _refused(self, node: ast.AST) -> str:
+        """Return the source of the innermost part that may not run in the program's process."""
+        for part in ast.iter_child_nodes(node):
+            if isinstance(part, ast.expr) and not self._is_input(part):
+                return self._refused(part)
+        return ast.unparse(node)
 
     def _is_answer(self, node: ast.expr) -> bool:  # noqa: PLR0911  # one return for each form
         """Whether an expression is an answer of the program and contains no expected value.
@@ -198,7 +224,7 @@ class _Planner:
         Answers are calls of functions that are not built in, names, parts of answers, methods of
         answers, and conversions of one answer (`sorted(f(x))`). `all(f(x) == y for ...)` is no
         answer: it would show the program the expected `y`, and the program could return True. Nor
-        are `f(x).__eq__(y)`, `[f(x)].count(y)` and `check(f(x) == y)`.
+        are `f(x).__eq__(y)`, `list(f(x)).count(y)` and `check(f(x) == y)`.
         """
         match node:
             case ast.Name(id=name):
@@ -211,24 +237,45 @@ class _Planner:
                 return self._is_answer(inner) and self._is_constant(part)
             case ast.List(elts=items) | ast.Tuple(elts=items):
                 return any(map(self._is_answer, items)) and all(map(self._is_value, items))
-            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords):
+            case ast.Call(func=ast.Name(id=name) as called, args=arguments, keywords=keywords):
                 if not constants.is_builtin_name(name):
-                    return self._are_inputs(arguments, keywords)
+                    return self._takes(called, arguments, keywords)
                 if name in self.shadowed:
                     return self._are_constant(arguments, keywords)
                 conversion = name in constants.CONVERSIONS and not keywords and len(arguments) == 1
                 return conversion and self._is_answer(arguments[0])
             case ast.Call(func=ast.Attribute(value=inner) as method, args=arguments):
-                display = arguments and isinstance(inner, ast.List | ast.Tuple)
+                safe = not arguments or self._root(inner) != ""
                 constant = self._are_constant(arguments, node.keywords)
-                return self._is_answer(method) and constant and not display
+                return self._is_answer(method) and constant and safe
         return False
 
     def _is_value(self, node: ast.expr) -> bool:
         return self._is_constant(node) or self._is_answer(node)
 
-    def _are_inputs(self, arguments: Sequence[ast.expr], keywords: Sequence[ast.keyword]) -> bool:
-        return all(map(self._is_input, (*arguments, *(keyword.value for keyword in keywords))))
+    def _root(self, node: ast.expr) -> str:
+        """Return the name, of the program or imported, that a value comes from; empty without."""
+        while ast.unparse(node) not in self.foreign:
+            match node:
+                case ast.Name(id=name) if not constants.is_builtin_name(name):
+                    return name
+                case (
+                    ast.Attribute(value=inner) | ast.Subscript(value=inner) | ast.Call(func=inner)
+                ):
+                    node = inner
+                case _:
+                    break
+        return ""
+
+    def _takes(
+        self, function: ast.expr, arguments: Sequence[ast.expr], keywords: Sequence[ast.keyword]
+    ) -> bool:
+        """Whether a call is of the program, or gives an imported function only constants."""
+        root = self._root(function)
+        if root in self.imported:
+            return self._are_constant(arguments, keywords)
+        values = (*arguments, *(keyword.value for keyword in keywords))
+        return all(map(self._is_input, values)) and (root != "" or not values)
 
     def _is_input(self, node: ast.expr) -> bool:
         """Whether an argument is a value, reads no name of the program, or holds only such."""

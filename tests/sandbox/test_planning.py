@@ -51,6 +51,9 @@ def _query(test):
         ("assert f(lambda x: x > 2, *[1]) == 1", ["f(lambda x: x > 2, *[1])"]),
         ("assert f([A(1), {2: A(3)}], n=4) == 1", ["f([A(1), {2: A(3)}], n=4)"]),
         ("from collections import Counter\nassert f() == Counter('a')", ["f()"]),
+        ("import datetime\nd = datetime.date(2020, 1, 2)\nassert f(d) == 1", ["f(d)"]),
+        ("from typing import List\nx: List[int] = [3]\nassert f(x) == 1", ["f(x)"]),
+        ("t = build([Node(1)])\nassert t.find(1) == 2", ["t.find(1)"]),
         ("s = S()\ns.x = [1]\ns.push(A(2))\nassert s.pop() == 2", ["s.pop()"]),
     ],
 )
@@ -103,6 +106,17 @@ COMPARISONS_INSIDE = [
         *(f"x.append({each})\nassert x.pop()" for each in COMPARISONS_INSIDE),
         "assert f(1).__eq__(2)",
         "assert [f(1)].count(2)",
+        "assert [f(1)][:].count(2) == 1",
+        "assert sorted([f(1)]).count(2)",
+        "assert list((f(1),)).index(2) == 0",
+        "r = [f(1)]\nassert r.count(2)",
+        "r = []\nr.append(f(1))\nassert r.count(2)",
+        "s = S()\ns.x = [f(1)]\nassert s.x.count(2)",
+        "import operator\neq = operator.eq\nassert eq(f(1), 2)",
+        "import operator\nassert operator.eq(f(1), 2)",
+        "import operator\ne = operator.methodcaller('__eq__', 2)\nassert e(f(1))",
+        "from typing import operator\ne = operator.eq\nassert e(f(1), 2)",
+        "import unittest\nunittest.TestCase().assertEqual(f(1), 2)\nassert f(1)",
         "def t(): return f(1) == 2\nassert t()",
         "def t(x): return x == 2\nassert t(f(1))",
         "t = lambda x: x == 2\nassert t(f(1))",
@@ -120,6 +134,21 @@ COMPARISONS_INSIDE = [
 def test_other_forms_are_refused(test):
     with pytest.raises(NotJudgeableError):
         plan_test(test)
+
+
+@pytest.mark.parametrize(
+    ("test", "part"),
+    [
+        ("n = 3\nassert f(n, n - 1) == 3", "n - 1"),
+        ("from math import sqrt\nassert f(4) == 2", "from math import sqrt"),
+        ("r = g(f(1) == 2)\nassert r", "f(1) == 2"),
+        ("class A: pass\nassert f(A()) == 1", "class A:\n    pass"),
+    ],
+)
+def test_a_refusal_names_the_refused_part(test, part):
+    with pytest.raises(NotJudgeableError) as caught:
+        plan_test(test)
+    assert str(caught.value) == part
 
 
 @pytest.mark.parametrize(
