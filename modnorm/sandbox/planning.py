@@ -47,6 +47,12 @@ class NotJudgeableError(ValueError):
     """Only the program's process can decide a part of the test: the argument is its source."""
 
 
+class _RefusedError(Exception):
+    def __init__(self, node: ast.stmt | ast.expr) -> None:
+        super().__init__()
+        self.node = node
+
+
 def plan_test(test: str) -> Sequence[Step]:
     """Return the steps of a test, in order; raise NotJudgeableError without a query.
 
@@ -56,10 +62,11 @@ def plan_test(test: str) -> Sequence[Step]:
     body = ast.parse(test).body
     refusal: NotJudgeableError | None = None
     for shadowed in (frozenset[str](), _first_built_in(body)):
+        planner = _Planner(shadowed)
         try:
-            steps = tuple(map(_Planner(shadowed).step, body))
-        except NotJudgeableError as error:
-            refusal = refusal or error
+            steps = tuple(map(planner.step, body))
+        except _RefusedError as error:
+            refusal = refusal or NotJudgeableError(planner.refused(error.node))
             continue
         conditions = [step for step in steps if isinstance(step, Expression)]
         if conditions and all(condition.asks for condition in conditions):
@@ -117,9 +124,9 @@ class _Planner:
             case ast.Expr(value=ast.Constant()):
                 judgeable = True
             case _:
-                raise NotJudgeableError(ast.unparse(statement))
+                judgeable = False
         if not judgeable:
-            raise NotJudgeableError(self._refused(statement))
+            raise _RefusedError(statement)
         return ast.unparse(statement)
 
     def _condition(self, node: ast.expr) -> Expression:
@@ -165,7 +172,7 @@ class _Planner:
     def _comparison(self, node: ast.Compare) -> Expression:
         operands = [self._expression(operand) for operand in (node.left, *node.comparators)]
         if not all(left.hides or right.hides for left, right in pairwise(operands)):
-            raise NotJudgeableError(ast.unparse(node))
+            raise _RefusedError(node)
         comparisons = [constants.COMPARISONS[type(symbol)] for symbol in node.ops]
 
         def value(ask: Ask) -> bool:
@@ -190,14 +197,14 @@ class _Planner:
         try:
             inner = [self._expression(argument) for argument in arguments]
             named = {str(word.arg): self._expression(word.value) for word in keywords}
-        except NotJudgeableError:
+        except _RefusedError:
             return self._answer(node)
         parts = (*inner, *named.values())
         hides = any(part.hides for part in parts)
         if not hides and (len(parts) > 1 or self._is_answer(node)):
             return self._answer(node)
         if not any(part.asks for part in parts):
-            raise NotJudgeableError(ast.unparse(node))
+            raise _RefusedError(node)
 
         def value(ask: Ask) -> object:
             values = [constants.bounded_number(part.value(ask)) for part in inner]
@@ -208,14 +215,15 @@ class _Planner:
 
     def _answer(self, node: ast.expr) -> Expression:
         if not self._is_answer(node):
-            raise NotJudgeableError(self._refused(node))
+            raise _RefusedError(node)
         return _query(ast.unparse(node))
 
-    def _refused(self, node: ast.AST) -> str:
+    def refused(self, node: ast.stmt | ast.expr) -> str:
         """Return the source of the innermost part that may not run in the program's process."""
-        for part in ast.iter_child_nodes(node):
-            if isinstance(part, ast.expr) and not self._is_input(part):
-                return self._refused(part)
+        if isinstance(node, ast.expr | ast.Assign | ast.Expr):
+            for part in ast.iter_child_nodes(node):
+                if isinstance(part, ast.expr) and not self._is_input(part):
+                    return self.refused(part)
         return ast.unparse(node)
 
     def _is_answer(self, node: ast.expr) -> bool:  # noqa: PLR0911  # one return for each form
