@@ -1,6 +1,6 @@
 """A small model with fused, tied, matrix and vector tensors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -161,9 +161,3 @@ def low_rank(request: pytest.FixtureRequest) -> TinyModel:
     isotropic = {name: Norm.UNIT for name, shape, _, _ in ROWS if len(shape) == 2}
     norms = isotropic if request.param == "randopt" else None
     return TinyModel(scale_map_of(request.param, low_rank_rows(norms), rank=3))
-
-
-@pytest.fixture(scope="session")
-def model_of() -> Callable[..., TinyModel]:
-    """Return a function that makes a model of other tensors: method, rows, perhaps a rank."""
-    return lambda *arguments: TinyModel(scale_map_of(*arguments))
