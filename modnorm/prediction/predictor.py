@@ -1,27 +1,31 @@
-"""Answers of an ensemble to raw questions: the one way from a run or a manifest to votes."""
+"""Answers of an ensemble to questions: its experts answer one after another in one engine."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.engines import EngineSettings, load_engine
+from modnorm.engines import Engine, EngineSettings, Finish, GenerationLimits, load_engine
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
-from modnorm.prediction.ensemble_definition import EnsembleDefinition, define_ensemble
-from modnorm.prediction.ranked_votes import OnProgress, Prediction, ignore_progress
-from modnorm.prediction.voting_experts import Questions, VotingExperts
+from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, define_ensemble
+from modnorm.prediction.ranked_votes import (
+    ExpertAnswer,
+    OnProgress,
+    Prediction,
+    RankedVotes,
+    ignore_progress,
+)
 from modnorm.spec import ModelSpec
-from modnorm.tasks import Row
-from modnorm.tasks.row_loading import parse_question
+from modnorm.tasks import Row, Task
+from modnorm.tasks.row_loading import parse_question, vote_key
 
 if TYPE_CHECKING:
     from modnorm.analysis.run import Run
 
 BATCH = 4096
 """Questions that all experts answer before the next ones; this bounds the memory."""
-
-
 _FIELD = "model"
 _REMEDY = "name where it is on this machine with --model, its commit with --revision"
 
@@ -50,6 +54,20 @@ class BasePlace:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as an engine answers it."""
+
+    row: Row | None
+    """None where no vote is wanted."""
+    prompt: Sequence[int]
+    """Token ids."""
+    max_tokens: int
+    """Completion cap, equal for all questions of one request."""
+    stop: Sequence[str] = ()
+    """Texts that end the completion."""
+
+
 class Predictor:
     """An ensemble with its task and its base on this machine."""
 
@@ -58,51 +76,43 @@ class Predictor:
         self._base = base
         self.task = ensemble.task.load()
 
-    def encode(self, placed: Iterable[tuple[str, Row]]) -> Questions:
+    def encode(self, placed: Iterable[tuple[str, Row]]) -> list[Question]:
         """Return questions, each after its place in a file, with prompts that fit the model."""
-        rows, prompts = [], []
+        questions, cap = [], self._ensemble.task.max_tokens
         encoder = PromptEncoder(self._base)
         for place, row in placed:
             try:
                 prompt = encoder.encode(self.task.messages(row))
-                check_fit([prompt], self._ensemble.task.max_tokens, self._base)
+                check_fit([prompt], cap, self._base)
             except InvalidInputError as error:
                 raise InvalidInputError(
                     f"{place}: {error.message}", field="input", remedy=error.remedy
                 ) from error
-            rows.append(row)
-            prompts.append(prompt)
-        if not rows:
+            questions.append(Question(row, prompt, cap))
+        if not questions:
             raise InvalidInputError(
                 "there are no questions", field="input", remedy="give one row at least"
             )
-        return Questions(rows, prompts)
+        return questions
 
     def predict(
         self,
-        questions: Questions,
+        questions: Sequence[Question],
         engine_name: str = "auto",
         *,
         ask_all: bool = False,
         on_progress: OnProgress = ignore_progress,
     ) -> Iterator[Prediction]:
         """Yield the ensemble's answer to each question, in order."""
-        size, rows = self._ensemble.ensemble_size, len(questions.rows)
-        longest = max(map(len, questions.prompts)) + self._ensemble.task.max_tokens
+        longest = max(len(each.prompt) for each in questions) + self._ensemble.task.max_tokens
         settings = EngineSettings(max_model_len=longest)
         engine = load_engine(engine_name, self._base, settings)
         try:
-            experts = VotingExperts(engine, self._ensemble, self.task, ask_all=ask_all)
-            for start in range(0, rows, BATCH):
-                batch = Questions(
-                    questions.rows[start : start + BATCH], questions.prompts[start : start + BATCH]
-                )
-                before = start * size
-                for prediction in experts.predict(
-                    batch,
-                    lambda done, before=before: on_progress(before + done, rows * size),  # type: ignore[misc]
-                ):
-                    yield replace(prediction, row=start + prediction.row)
+            yield from vote_on_questions(
+                *(engine, self._ensemble, self.task, questions),
+                ask_all=ask_all,
+                on_progress=on_progress,
+            )
         finally:
             engine.close()
 
@@ -140,3 +150,68 @@ def predict(  # noqa: PLR0913 - the last three are keyword-only
     named = ((f"row {number}", raw) for number, raw in enumerate(questions))
     asked = predictor.encode((at, parse_question(predictor.task, raw, at)) for at, raw in named)
     return tuple(predictor.predict(asked, engine, ask_all=ask_all))
+
+
+def vote_on_questions(  # noqa: PLR0913 - what is asked, of whom and how
+    engine: Engine,
+    ensemble: EnsembleDefinition,
+    task: Task,
+    questions: Sequence[Question],
+    *,
+    ask_all: bool = False,
+    on_progress: OnProgress = ignore_progress,
+) -> Iterator[Prediction]:
+    """Yield the vote on each question, in order, while the experts take turns in the engine."""
+    size, total = ensemble.ensemble_size, ensemble.ensemble_size * len(questions)
+    for start in range(0, len(questions), BATCH):
+        rows = range(start, min(start + BATCH, len(questions)))
+        votes = RankedVotes(size, rows, ask_all=ask_all)
+        predictions: list[Prediction] = []
+        for rank, expert in enumerate(ensemble.experts, 1):
+            asked = votes.open_rows
+            done = start * size + rank * len(rows) - len(asked)
+            answers: dict[int, ExpertAnswer] = {}
+            given = _answers(engine, ensemble, expert, task, [questions[row] for row in asked])
+            for index, answer in given:
+                answers[asked[index]] = answer
+                on_progress(done + len(answers), total)
+            on_progress(done + len(asked), total)
+            predictions += votes.add(answers)
+        yield from sorted(predictions, key=lambda each: each.row)
+
+
+def _answers(
+    engine: Engine,
+    ensemble: EnsembleDefinition,
+    expert: Expert,
+    task: Task,
+    questions: Sequence[Question],
+) -> Iterator[tuple[int, ExpertAnswer]]:
+    """Yield index and answer of each question as the expert completes them."""
+    if not questions:
+        return
+    limits = GenerationLimits(questions[0].max_tokens)
+    with (
+        engine.candidate(expert.descriptor, ensemble.scale_map),
+        closing(engine.generate([each.prompt for each in questions], limits)) as completions,
+    ):
+        for completion in completions:
+            question = questions[completion.index]
+            text = _before(completion.text, question.stop)
+            is_whole = text == completion.text
+            yield (
+                completion.index,
+                ExpertAnswer(
+                    expert=expert.index,
+                    vote=None if question.row is None else vote_key(task, question.row, text),
+                    completion=text,
+                    tokens=completion.tokens,
+                    truncated=is_whole and completion.finish is Finish.LENGTH,
+                ),
+            )
+
+
+def _before(text: str, stops: Sequence[str]) -> str:
+    """Return a text up to the first of some texts; the whole text without one."""
+    places = [place for place in map(text.find, stops) if place >= 0]
+    return text[: min(places)] if places else text

@@ -5,13 +5,13 @@ the vote on a question, the remaining experts skip it (`modnorm.search.voting`).
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from modnorm.search.voting import AnswerCount, Ballot, SettledVotes, count_answers
+from modnorm.search.voting import AnswerCount, RowVotes, count_answers
 
 OnProgress = Callable[[int, int], None]
 """Called with the number of experts' answers that are given or skipped, and of all."""
@@ -34,11 +34,6 @@ class ExpertAnswer:
     """Generated tokens, the stop token included."""
     truncated: bool
     """Whether the completion cap ended it."""
-
-    @property
-    def correct(self) -> bool:
-        """False: no right answer is known."""
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +74,21 @@ class RankedVotes:
     """Counts the answers of one expert after another, in the order of their ranks.
 
     So the predictions depend on the answers only, whichever workers give them.
-    `experts` are candidate indices, best first. With `ask_all` they also answer questions whose
-    vote is settled.
+    `size` is K, and `rows` are questions, ascending. With `ask_all` all experts also answer
+    questions whose vote is settled.
     """
 
-    def __init__(self, experts: Sequence[int], rows: int, *, ask_all: bool = False) -> None:
-        self._experts = experts
-        self._rows = rows
+    def __init__(self, size: int, rows: Iterable[int], *, ask_all: bool = False) -> None:
+        self._size = size
         self._ask_all = ask_all
-        self._settled = SettledVotes({(0, len(experts)): tuple(experts)}, rows)
-        self._open: Sequence[int] = range(rows)
-        self._sheets: list[dict[int, ExpertAnswer]] = []
-
-    @property
-    def next_expert(self) -> int | None:
-        """The best-ranked expert whose answers are not counted; None after the last."""
-        counted = len(self._sheets)
-        return self._experts[counted] if counted < len(self._experts) else None
+        self._open: dict[int, tuple[RowVotes, list[ExpertAnswer]]] = {
+            row: (RowVotes(size), []) for row in rows
+        }
 
     @property
     def open_rows(self) -> Sequence[int]:
         """The questions that the next expert answers, ascending."""
-        return self._open
+        return list(self._open)
 
     def add(self, answers: Mapping[int, ExpertAnswer]) -> tuple[Prediction, ...]:
         """Count the next expert's answers by question, one for each open question at least.
@@ -108,30 +96,19 @@ class RankedVotes:
         Returned are the predictions that no later expert changes, in the order of the questions.
         They close their questions.
         """
-        expert = self._experts[len(self._sheets)]
-        sheet = {row: answers[row] for row in self._open}
-        self._sheets.append(sheet)
-        self._settled.add(expert, Ballot.from_partial_answers(sheet, self._rows))
-        closed = self._closed()
-        self._open = [row for row in self._open if row not in closed]
-        return tuple(
-            prediction_of(row, [each.pop(row) for each in self._sheets], len(self._experts))
-            for row in sorted(closed)
-        )
-
-    def _closed(self) -> frozenset[int]:
-        """Return the open questions that need no further answer."""
-        expert = self.next_expert
-        if expert is None:
-            return frozenset(self._open)
-        if self._ask_all:
-            return frozenset()
-        return frozenset(self._settled.skippable(expert)) & frozenset(self._open)
+        predictions = []
+        for row in self.open_rows:
+            votes, given = self._open[row]
+            votes.add(len(given), answers[row].vote)
+            given.append(answers[row])
+            if len(given) == self._size or (votes.settled and not self._ask_all):
+                del self._open[row]
+                predictions.append(_prediction(row, given, self._size))
+        return tuple(predictions)
 
 
-def prediction_of(row: int, answers: Sequence[ExpertAnswer], size: int) -> Prediction:
+def _prediction(row: int, answers: Sequence[ExpertAnswer], size: int) -> Prediction:
     """Return the vote of the experts that answered a question, best-ranked first; `size` is K."""
-    answers = tuple(answers)
     counts = count_answers([each.vote for each in answers], [each.expert for each in answers])
     winner = counts[0] if counts else None
     completions = {each.expert: each.completion for each in answers}
@@ -142,5 +119,5 @@ def prediction_of(row: int, answers: Sequence[ExpertAnswer], size: int) -> Predi
         agreement=winner.votes / len(answers) if winner else None,
         votes=counts,
         skipped=size - len(answers),
-        experts=answers,
+        experts=tuple(answers),
     )

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from modnorm.errors import ModnormError
+from modnorm.prediction.predictor import Question
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction
 from modnorm.serving.api_errors import (
     CHAT,
@@ -29,7 +30,7 @@ from modnorm.serving.api_errors import (
     unavailable,
 )
 from modnorm.serving.request_bodies import ChatBody, parse_body
-from modnorm.serving.served_ensemble import ENSEMBLE, Question, ServedEnsemble
+from modnorm.serving.served_ensemble import ENSEMBLE, ServedEnsemble
 from modnorm.serving.switching_answers import SwitchingAnswers
 
 
@@ -183,7 +184,7 @@ class _Endpoints:
         """Answer a conversation or a row."""
         body = parse_body(await _read_body(request))
         question = await self._question(body)
-        prediction = await _while_connected(request, self._prediction(question))
+        prediction = await _while_connected(request, self._prediction(body.model, question))
         if body.stream:
             events = b"".join(chat_events(body, question, prediction))
             return Response(events, media_type="text/event-stream")
@@ -216,10 +217,10 @@ class _Endpoints:
         with self._server.limit.place():
             return await loop.run_in_executor(self._encoding, ensemble.question, body)
 
-    async def _prediction(self, question: Question) -> Prediction:
+    async def _prediction(self, model: str, question: Question) -> Prediction:
         """Return the answer to a question, within the limit of the server."""
         with self._server.limit.place():
-            prediction = await self._server.answering.answer(question)
+            prediction = await self._server.answering.answer(model, question)
         self._server.metrics.count_answer(prediction)
         return prediction
 

@@ -1,33 +1,20 @@
 """The models of a server, and the way from a request to a question."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
+from modnorm.prediction.predictor import Question
 from modnorm.serving.api_errors import ApiError, from_library, invalid
 from modnorm.serving.request_bodies import ChatBody
-from modnorm.tasks import Message, Row, Task
+from modnorm.tasks import Message, Task
 from modnorm.tasks.row_loading import parse_question, prompt_question
 
 ENSEMBLE = "ensemble"
 """Name of the model that votes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The question of one request."""
-
-    model: str
-    row: Row | None
-    """None where no vote is wanted."""
-    prompt: Sequence[int]
-    """Token ids."""
-    max_tokens: int
-    stop: tuple[str, ...] = ()
-    """Texts that end the completion."""
 
 
 class ServedEnsemble:
@@ -83,7 +70,7 @@ class ServedEnsemble:
         if row is None and body.model == ENSEMBLE:
             asked = next((each.content for each in reversed(messages) if each.role == "user"), "")
             row = prompt_question(self.task, asked)
-        return Question(body.model, row, prompt, cap, body.stop)
+        return Question(row, prompt, cap, body.stop)
 
     def _cap(self, body: ChatBody, prompt: Sequence[int]) -> int:
         cap = min(body.cap or self.definition.task.max_tokens, self.definition.task.max_tokens)

@@ -7,16 +7,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 from modnorm.engines import Engine
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
+from modnorm.prediction.predictor import Question, vote_on_questions
 from modnorm.prediction.ranked_votes import Prediction
-from modnorm.prediction.voting_experts import Questions, VotingExperts
 from modnorm.serving.api_errors import ServerMetrics, unavailable
-from modnorm.serving.served_ensemble import Question
 from modnorm.tasks import Task
 
 BATCH = 256
@@ -27,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Job:
+    model: str
     question: Question
     answer: Future[Prediction] = field(default_factory=Future)
 
@@ -77,9 +77,9 @@ class SwitchingAnswers:
         """Whether the thread loads the engine, which nothing can interrupt."""
         return self._thread.is_alive() and not self._loading.done()
 
-    async def answer(self, question: Question) -> Prediction:
-        """Return the answer to a question; a cancelled one leaves its batch, or is dropped."""
-        job = _Job(question)
+    async def answer(self, model: str, question: Question) -> Prediction:
+        """Return a model's answer; a cancelled question leaves its batch, or is dropped."""
+        job = _Job(model, question)
         with self._changed:
             if self._stopping or not self.is_alive:
                 raise unavailable("the server is stopping")
@@ -132,12 +132,12 @@ class SwitchingAnswers:
                 self._changed.wait_for(lambda: self._waiting or self._stopping)
                 if not self._waiting:
                     return ()
-                first = self._waiting[0].question
+                first = self._waiting[0]
                 alike = (
                     job
                     for job in self._waiting
-                    if job.question.model == first.model
-                    and job.question.max_tokens == first.max_tokens
+                    if job.model == first.model
+                    and job.question.max_tokens == first.question.max_tokens
                 )
                 batch = list(islice(alike, BATCH))
                 taken = set(map(id, batch))
@@ -149,17 +149,9 @@ class SwitchingAnswers:
 
     def _answer(self, engine: Engine, batch: Sequence[_Job]) -> bool:
         """Answer a batch; return whether the engine works."""
-        questions = [job.question for job in batch]
-        model = self._models[questions[0].model]
-        capped = replace(model, task=replace(model.task, max_tokens=questions[0].max_tokens))
-        experts = VotingExperts(engine, capped, self._task)
-        asked = Questions(
-            [each.row for each in questions],
-            [each.prompt for each in questions],
-            [each.stop for each in questions],
-        )
+        ensemble, questions = self._models[batch[0].model], [job.question for job in batch]
         try:
-            predictions = experts.predict(asked)
+            predictions = list(vote_on_questions(engine, ensemble, self._task, questions))
         except InvalidInputError as error:
             return self._isolate(engine, batch, error)
         except Exception as error:  # noqa: BLE001 - the requests' handlers report it

@@ -4,7 +4,7 @@ import pytest
 
 from modnorm.errors import NotFoundError
 from modnorm.prediction.manifest import EnsembleManifest, ExamplePrompt
-from tests.prediction.test_voting_experts import ensemble
+from tests.prediction.test_predictor import ensemble
 
 
 @pytest.fixture

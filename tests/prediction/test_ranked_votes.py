@@ -21,16 +21,19 @@ def answer(expert, vote):
     return ExpertAnswer(expert, vote, f"{expert} says {vote}", 1, truncated=False)
 
 
+def ballot(sheet, rows):
+    votes = [sheet[row].vote if row in sheet else None for row in range(rows)]
+    return Ballot(tuple(votes), (False,) * rows, tuple(row not in sheet for row in range(rows)))
+
+
 def one_after_another(script, *, ask_all=False):
     """Ask each expert the open questions only."""
-    votes = RankedVotes(range(len(script)), len(script[0]), ask_all=ask_all)
+    votes = RankedVotes(len(script), range(len(script[0])), ask_all=ask_all)
     predictions: list[Prediction] = []
     for expert, given_votes in enumerate(script):
-        assert votes.next_expert == expert
         predictions += votes.add(
             {row: answer(expert, given_votes[row]) for row in votes.open_rows}
         )
-    assert votes.next_expert is None
     assert not votes.open_rows
     return predictions
 
@@ -49,13 +52,13 @@ def at_once(script, seed):
             for first in experts:
                 if first not in sheets:
                     break
-                settled.add(first, Ballot.from_partial_answers(sheets[first], rows))
+                settled.add(first, ballot(sheets[first], rows))
             begun[expert] = set(range(rows)) - set(settled.skippable(expert))
         else:
             expert = noise.choice(sorted(begun))
             asked = begun.pop(expert)
             sheets[expert] = {row: answer(expert, script[expert][row]) for row in asked}
-    votes = RankedVotes(experts, rows)
+    votes = RankedVotes(len(script), range(rows))
     predictions: list[Prediction] = []
     for expert in experts:
         predictions += votes.add(sheets[expert])
@@ -79,7 +82,7 @@ def test_every_question_gets_the_vote_of_all_experts(script):
 
 
 def test_a_settled_question_is_predicted_before_the_last_expert():
-    votes = RankedVotes([4, 2, 7], 2)
+    votes = RankedVotes(3, range(2))
     assert not votes.add({0: answer(4, "a"), 1: answer(4, "b")})
     (settled,) = votes.add({0: answer(2, "a"), 1: answer(2, "c")})
     assert (settled.row, settled.answer, settled.skipped) == (0, "a", 1)

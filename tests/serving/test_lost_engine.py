@@ -8,9 +8,9 @@ import pytest
 
 from modnorm.cli.serving import answer_requests
 from modnorm.errors import EngineError
+from modnorm.prediction.predictor import Question
 from modnorm.serving.api_errors import ApiKeys, RequestLimit, ServerMetrics
 from modnorm.serving.app import Server
-from modnorm.serving.served_ensemble import Question
 from modnorm.serving.switching_answers import SwitchingAnswers
 
 
@@ -35,8 +35,8 @@ def test_a_server_without_an_engine_ends_with_an_error(server, engine):
 
     async def serve():
         await server.answering.start()
-        engine.left, question = 0, Question("expert-1", None, [1], 8)
-        asking = asyncio.create_task(server.answering.answer(question))
+        engine.left, question = 0, Question(None, [1], 8)
+        asking = asyncio.create_task(server.answering.answer("expert-1", question))
         await answer_requests(server, listener)
         with pytest.raises(EngineError, match="has ended"):
             await asking

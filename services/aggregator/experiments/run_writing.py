@@ -95,19 +95,18 @@ def _predictions(results: ExperimentStore, experiment: Experiment) -> Iterator[P
     ask_all = experiment.spec.population.statistics == "full"
     for start in range(0, count, _BLOCK):
         block = range(start, min(start + _BLOCK, count))
-        votes = RankedVotes(ranking, len(block), ask_all=ask_all)
+        votes = RankedVotes(len(ranking), block, ask_all=ask_all)
         predictions: list[Prediction] = []
         for expert in ranking:
             answers = {
-                each.row - start: ExpertAnswer(
+                each.row: ExpertAnswer(
                     expert, each.vote, each.completion, each.tokens, each.truncated
                 )
                 for each in results.answers(experiment.id, expert, Split.QUESTIONS)
                 if each.row in block
             }
             predictions += votes.add(answers)
-        for prediction in sorted(predictions, key=lambda each: each.row):
-            yield replace(prediction, row=start + prediction.row)
+        yield from sorted(predictions, key=lambda each: each.row)
 
 
 def _rows(results: ExperimentStore, experiment: Experiment, split: Split) -> tuple[str, ...]:

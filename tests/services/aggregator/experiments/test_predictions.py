@@ -72,7 +72,7 @@ def expected(world, run_id, *, ask_all=False, size=3):
     """What the experts of an ensemble answer, one after another."""
     ensembles = world.experiments.get(run_id).ensembles
     (experts,) = (one.experts for one in ensembles if one.ensemble_size == size)
-    votes = RankedVotes(experts, ROWS, ask_all=ask_all)
+    votes = RankedVotes(len(experts), range(ROWS), ask_all=ask_all)
     found: list[Prediction] = []
     for expert in experts:
         found += votes.add(
