@@ -10,7 +10,7 @@ from typing import Self
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.stopping import EarlyStop, Interval, Threshold, score_interval
+from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.search.voting import Answer
 from modnorm.tasks.protocol import Row, Task
 from modnorm.tasks.task_errors import judge
@@ -84,13 +84,14 @@ class AnswerJudge:
         self._uncollected = unjudged
 
     def answers(self) -> tuple[Answer, ...]:
-        """Wait for all answers and return them in row order."""
-        return tuple(self._answers[index].result() for index in range(len(self._rows)))
+        """Wait for the answers and return them in row order; errors of judging are raised here."""
+        return tuple(self._answers[index].result() for index in sorted(self._answers))
 
-    def judged_answers(self) -> tuple[Answer, ...]:
-        """Return the answers that are judged already, in row order."""
-        answers = (self._answers[index] for index in sorted(self._answers))
-        return tuple(answer.result() for answer in answers if answer.done())
+    def keep_judged(self) -> None:
+        """Keep only the answers that are judged already."""
+        judged = {index: each for index, each in self._answers.items() if each.done()}
+        self.cancel()
+        self._answers = judged
 
 
 def _judge(task: Task, row: Row, completion: Completion, row_label: str) -> Answer:
@@ -140,23 +141,6 @@ class CandidatePoll:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateResult:
-    """A candidate's answers, in row order."""
-
-    descriptor: Descriptor
-    """Resolved: its coefficients rebuild the weights that gave the answers."""
-    answers: tuple[Answer, ...]
-    """Answers to all rows, or those that a candidate gave before it was stopped early."""
-    switch_seconds: float
-    """Seconds of writing the candidate's weights and restoring the base."""
-    generate_seconds: float
-    score_seconds: float
-    """Seconds of judging after the last answer; other judging overlaps generation."""
-    stopped: Interval | None = None
-    """Bounds of the score of a candidate that was stopped early; None if it is complete."""
-
-
-@dataclass(frozen=True, slots=True)
 class PromptedRows:
     """Rows of a task, ready to be answered."""
 
@@ -180,7 +164,7 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
     judges: Executor,
     on_progress: Callable[[int], None],
     stop: EarlyStop | None = None,
-) -> "PendingResult":
+) -> "CandidateResult":
     """Generate a candidate's answers to all rows while threads judge them."""
     started = time.perf_counter()
     with ExitStack() as on_error:
@@ -193,65 +177,33 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
             complete = _generate(engine, prompted, answers, poll)
             generated = time.perf_counter()
         restored = time.perf_counter()
-        partial_answers = None if complete else answers.judged_answers()
+        if not complete:
+            answers.keep_judged()
         on_error.pop_all()
-    return PendingResult(
+    return CandidateResult(
         answers,
-        partial_answers,
         resolved,
         switch_seconds=(ready - started) + (restored - generated),
         generate_seconds=generated - ready,
-        stopped=_interval(partial_answers, len(prompted.rows), stop),
+        stopped=not complete,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class PendingResult:
+class CandidateResult:
     """A candidate's result, some of whose answers may not be judged yet."""
 
     judge: AnswerJudge
-    partial: tuple[Answer, ...] | None
-    """The answers of a candidate that was stopped early; None if all are wanted."""
+    """Has the answers to all rows, or those that a candidate gave before it was stopped early."""
     descriptor: Descriptor
+    """Resolved: its coefficients rebuild the weights that gave the answers."""
     switch_seconds: float
+    """Seconds of writing the candidate's weights and restoring the base."""
     generate_seconds: float
-    stopped: Interval | None
+    stopped: bool
+    """Whether the candidate was stopped early."""
     since: float = field(default_factory=time.perf_counter)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.judge.cancel()
-
-    def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds; return whether the result is ready."""
-        return self.partial is not None or self.judge.wait(timeout)
-
-    def result(self) -> CandidateResult:
-        """Wait for the last judgement and return the result; errors of judging are raised here."""
-        answers = self.judge.answers() if self.partial is None else self.partial
-        return CandidateResult(
-            descriptor=self.descriptor,
-            answers=answers,
-            switch_seconds=self.switch_seconds,
-            generate_seconds=self.generate_seconds,
-            score_seconds=time.perf_counter() - self.since,
-            stopped=self.stopped,
-        )
-
-    def judged(self) -> CandidateResult:
-        """Return `result()` and leave the context."""
-        with self:
-            return self.result()
-
-
-def _interval(
-    answers: Sequence[Answer] | None, rows: int, stop: EarlyStop | None
-) -> Interval | None:
-    if answers is None or stop is None:
-        return None
-    return score_interval([answer.reward for answer in answers], rows, stop.bounds)
+    """When the engine was done; further judging overlaps no generation."""
 
 
 def _generate(

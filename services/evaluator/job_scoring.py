@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from modnorm.errors import (
     StaleLeaseError,
 )
 from modnorm.sandbox import Runner
-from modnorm.search.scoring import CandidateResult, PromptedRows, answer_candidate
+from modnorm.search.scoring import PromptedRows, answer_candidate
 from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.common.software import SOFTWARE
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
@@ -29,7 +29,7 @@ from modnorm.services.evaluator.model_cache import LoadedModel, LoadEngine, Mode
 from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import pack_answers
-from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
+from modnorm.wire.conversions import descriptor_to_proto
 
 POLL_SECONDS = 0.2
 """Seconds between two checks, during scoring, whether the job must stop."""
@@ -71,8 +71,13 @@ class JobScorer:
         stored, skipped = self._artifacts.rows(job.rows_digest), set(job.skipped_rows)
         rows = [row for row in range(len(stored)) if row not in skipped]
         if not rows:  # all rows of an expert are settled
-            result = CandidateResult(descriptor_from_proto(job.descriptor), (), 0.0, 0.0, 0.0)
-            return partial(self._report, job, result, {})
+            nothing = messages.ReportJobRequest(
+                lease=job.lease,
+                descriptor=job.descriptor,
+                worker=self._client.worker,
+                answers=pack_answers(()),
+            )
+            return partial(self._client.report, nothing)
         with self._watchdog.loading():
             model = self._load(job, poll)
         with self._watchdog.working():
@@ -99,17 +104,25 @@ class JobScorer:
         environment = {**model.engine.environment, **isolation, **canary}
 
         def report() -> None:
-            with answered:
-                while not answered.wait(POLL_SECONDS):
+            with answered.judge as judge:
+                while not judge.wait(POLL_SECONDS):
                     lease.progress(len(rows))
-                result = answered.result()
-            whole = replace(
-                result,
-                answers=tuple(replace(one, row=rows[one.row]) for one in result.answers),
-                switch_seconds=reach_seconds + result.switch_seconds,
+                answers = judge.answers()
+            self._client.report(
+                messages.ReportJobRequest(
+                    lease=job.lease,
+                    descriptor=descriptor_to_proto(answered.descriptor),
+                    worker=self._client.worker,
+                    environment={**SOFTWARE, **environment},
+                    switch_seconds=reach_seconds + answered.switch_seconds,
+                    generate_seconds=answered.generate_seconds,
+                    score_seconds=time.perf_counter() - answered.since,
+                    stopped=answered.stopped,
+                    normaliser=normaliser,
+                    answers=pack_answers(replace(one, row=rows[one.row]) for one in answers),
+                )
             )
-            self._report(job, whole, environment, normaliser)
-            self.metrics.scored(result)
+            self.metrics.scored(answers)
 
         return report
 
@@ -148,28 +161,6 @@ class JobScorer:
         """Record a sign of life of the engine and the progress of a job."""
         self._watchdog.beat()
         lease.progress(done)
-
-    def _report(
-        self,
-        job: messages.Job,
-        result: CandidateResult,
-        environment: Mapping[str, str],
-        normaliser: float = 0.0,
-    ) -> None:
-        self._client.report(
-            messages.ReportJobRequest(
-                lease=job.lease,
-                descriptor=descriptor_to_proto(result.descriptor),
-                worker=self._client.worker,
-                environment={**SOFTWARE, **environment} if environment else {},
-                switch_seconds=result.switch_seconds,
-                generate_seconds=result.generate_seconds,
-                score_seconds=result.score_seconds,
-                stopped=result.stopped is not None,
-                normaliser=normaliser,
-                answers=pack_answers(result.answers),
-            )
-        )
 
 
 def split_name(job: messages.Job) -> str:

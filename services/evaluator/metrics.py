@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from modnorm.search.scoring import CandidateResult
+from modnorm.search.voting import Answer
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ class EvaluatorMetrics:
     def ended(self, outcome: JobOutcome) -> None:
         self._jobs.labels(outcome).inc()
 
-    def scored(self, result: CandidateResult) -> None:
-        self._tokens.inc(sum(answer.tokens for answer in result.answers))
+    def scored(self, answers: Iterable[Answer]) -> None:
+        self._tokens.inc(sum(answer.tokens for answer in answers))
 
 
 class GpuCollector(Collector):

@@ -112,7 +112,7 @@ def score(
             judges=judges,
             on_progress=on_progress,
             stop=stop,
-        ).judged()
+        )
 
     return score
 

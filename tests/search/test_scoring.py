@@ -7,7 +7,7 @@ from modnorm.errors import CancelledError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.ranking import mean_reward
 from modnorm.search.scoring import CandidateResult
-from modnorm.search.stopping import EarlyStop, Threshold
+from modnorm.search.stopping import EarlyStop, Threshold, score_interval
 from modnorm.tasks import Row
 from modnorm.tasks.countdown import Countdown
 
@@ -17,8 +17,8 @@ Score = Callable[..., CandidateResult]
 def test_answers_are_in_row_order_and_judged_by_the_task(
     result: CandidateResult, rows: Sequence[Row], task: Countdown, limits: GenerationLimits
 ) -> None:
-    assert [answer.row for answer in result.answers] == list(range(len(rows)))
-    for answer, row in zip(result.answers, rows, strict=True):
+    assert [answer.row for answer in result.judge.answers()] == list(range(len(rows)))
+    for answer, row in zip(result.judge.answers(), rows, strict=True):
         judgement = task.judge(row, answer.completion)
         assert (answer.reward, answer.vote, answer.correct) == (
             judgement.reward,
@@ -27,8 +27,8 @@ def test_answers_are_in_row_order_and_judged_by_the_task(
         )
         cut = answer.tokens == limits.max_tokens and "</answer>" not in answer.completion
         assert answer.truncated == cut
-    assert any(answer.vote is not None for answer in result.answers)
-    assert any(answer.truncated for answer in result.answers)
+    assert any(answer.vote is not None for answer in result.judge.answers())
+    assert any(answer.truncated for answer in result.judge.answers())
 
 
 def test_descriptor_comes_back_resolved(result: CandidateResult, scale_map: ScaleMap) -> None:
@@ -73,7 +73,7 @@ def test_an_excluded_candidate_is_not_scored_completely(
     *,
     late: bool,
 ) -> None:
-    whole = mean_reward([answer.reward for answer in result.answers])
+    whole = mean_reward([answer.reward for answer in result.judge.answers()])
     # Excluded with the first wrong answer, or before any answer: 3 ranks before 7.
     largest = task.reward_bounds.largest
     threshold = Threshold(largest - 0.5 / len(rows) if late else largest, 3)
@@ -85,11 +85,13 @@ def test_an_excluded_candidate_is_not_scored_completely(
         all_are_judged()
 
     stopped = score(on_progress=poll, stop=EarlyStop(7, task.reward_bounds, lambda: threshold))
-    assert stopped.stopped is not None
-    assert stopped.stopped.lower <= whole <= stopped.stopped.upper
-    assert threshold.excludes(stopped.stopped.upper, 7)
-    assert set(stopped.answers) < set(result.answers)
-    assert bool(stopped.answers) is late
+    assert stopped.stopped
+    rewards = [answer.reward for answer in stopped.judge.answers()]
+    interval = score_interval(rewards, len(rows), task.reward_bounds)
+    assert interval.lower <= whole <= interval.upper
+    assert threshold.excludes(interval.upper, 7)
+    assert set(stopped.judge.answers()) < set(result.judge.answers())
+    assert bool(stopped.judge.answers()) is late
     assert stopped.descriptor == result.descriptor
     assert seen[-1] < len(rows)
     assert engine.weights_sha256() == before
@@ -100,8 +102,10 @@ def test_a_candidate_that_can_still_be_an_expert_is_scored_completely(
     score: Score, task: Countdown, result: CandidateResult, *, raised: bool
 ) -> None:
     threshold = (
-        Threshold(mean_reward([answer.reward for answer in result.answers]), 8) if raised else None
+        Threshold(mean_reward([answer.reward for answer in result.judge.answers()]), 8)
+        if raised
+        else None
     )
     scored = score(stop=EarlyStop(7, task.reward_bounds, lambda: threshold))
-    assert scored.stopped is None
-    assert scored.answers == result.answers
+    assert not scored.stopped
+    assert scored.judge.answers() == result.judge.answers()

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlmodel import Session, col, select
 
@@ -52,26 +52,6 @@ MAX_REWARD = 1e30
 """Means of such rewards, and the steps computed from them, stay within float32."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedReport:
-    """What follows from a report."""
-
-    answers: Sequence[Answer]
-    metric: float | None
-    """Mean selection reward, or held-out metric of the candidate alone; None if rows that either
-    needs are missing."""
-    coefficients: bytes
-    """Coefficients, packed as in the table of candidates."""
-    stopped: Interval | None
-    """Interval of the mean selection reward of a candidate that was stopped early."""
-
-    def __str__(self) -> str:
-        """Return a description in words."""
-        if self.stopped is not None:
-            return f"stopped early, {self.stopped.upper:.4f} at most"
-        return "the votes left are settled" if self.metric is None else f"{self.metric:.4f}"
-
-
 class ReportChecks:
     """Checks reports against stored jobs; used by several threads."""
 
@@ -82,11 +62,14 @@ class ReportChecks:
         self._tasks: BoundedDict[tuple[str, str | None, str], Task] = BoundedDict(_ROWS)
         self._rows: BoundedDict[str, tuple[Row, ...]] = BoundedDict(_ROWS)
 
-    def evaluate(
+    def apply(
         self, session: Session, held: Claim, report: ReportJobRequest, answers: Sequence[Answer]
-    ) -> CheckedReport:
-        """Check a report and its answers against its job; return its metric and coefficients."""
-        job, candidate, experiment = held.job, held.candidate, held.experiment
+    ) -> None:
+        """Check a report and its answers against its job, then set the columns that follow.
+
+        An error leaves job and candidate as they were.
+        """
+        job, candidate = held.job, held.candidate
         for field in ("switch_seconds", "generate_seconds", "score_seconds"):
             if not 0 <= getattr(report, field) < math.inf:
                 raise InvalidInputError("seconds must be finite and not negative", field=field)
@@ -105,10 +88,22 @@ class ReportChecks:
         reported = descriptor_from_proto(report.descriptor)
         coefficients = _check_descriptor(candidate, reported, active)
         if report.stopped:
-            stopped = self._check_stop(session, experiment, job, answers)
-            return CheckedReport(answers, None, coefficients, stopped)
-        metric = self._metric(session, experiment, job, answers)
-        return CheckedReport(answers, metric, coefficients, None)
+            interval = self._check_stop(session, held.experiment, job, answers)
+            job.reward_lower, job.reward_upper = interval.lower, interval.upper
+        else:
+            job.metric = self._metric(session, held.experiment, job, answers)
+        candidate.coefficients, candidate.normaliser = coefficients, report.normaliser or None
+        job.answers_done = len(answers)
+        job.correct = sum(answer.correct for answer in answers)
+        job.valid = sum(answer.vote is not None for answer in answers)
+        job.truncated = sum(answer.truncated for answer in answers)
+        job.tokens = sum(answer.tokens for answer in answers)
+        job.worker = report.worker or job.worker
+        job.error = job.remedy = ""
+        job.switch_seconds = report.switch_seconds
+        job.generate_seconds = report.generate_seconds
+        job.score_seconds = report.score_seconds
+        job.environment = json.dumps(dict(sorted(report.environment.items())))
 
     def _task(self, experiment: Experiment) -> Task:
         spec = experiment.spec.task
@@ -252,25 +247,19 @@ class Reporting:
             if isinstance(sheet, ModnormError):
                 return sheet
             with self._session.no_autoflush:
-                outcome = self._checks.evaluate(self._session, held, report, sheet)
+                self._checks.apply(self._session, held, report, sheet)
         except ModnormError as error:
             return error
         # From here on an error rolls back the whole transaction.
-        return self._keep(held, report, outcome)
-
-    def _keep(self, held: Claim, report: ReportJobRequest, outcome: CheckedReport) -> Change:
-        job, experiment = held.job, held.experiment
+        experiment = held.experiment
         state, was_leased = experiment.state, job.state is JobState.LEASED
         progress = self._progress_of(experiment)
         job.attempts += was_leased  # an expired lease has counted its attempt
-        _set_result(job, report, outcome)
-        held.candidate.coefficients = outcome.coefficients
-        held.candidate.normaliser = report.normaliser or None
         self._answer_sheets.append({"job_id": job.id, "content": report.answers})
-        experiment.candidates_stopped += outcome.stopped is not None
+        experiment.candidates_stopped += report.stopped
         close_job(experiment, job, done=True)
         progress.scored(job, was_leased=was_leased)
-        message = f"{job.title}: {outcome}"
+        message = f"{job.title}: {_outcome(job)}"
         if experiment.has_open_jobs:
             self._events.append(next_event(self._session, experiment, message, progress))
         else:
@@ -292,22 +281,10 @@ class Reporting:
         return self._progress[experiment.id]
 
 
-def _set_result(job: Job, report: ReportJobRequest, outcome: CheckedReport) -> None:
-    """Set the columns of a job that its report determines."""
-    job.worker = report.worker or job.worker
-    job.error = job.remedy = ""
-    job.metric = outcome.metric
-    job.reward_lower = outcome.stopped.lower if outcome.stopped else None
-    job.reward_upper = outcome.stopped.upper if outcome.stopped else None
-    job.answers_done = len(outcome.answers)
-    job.correct = sum(answer.correct for answer in outcome.answers)
-    job.valid = sum(answer.vote is not None for answer in outcome.answers)
-    job.truncated = sum(answer.truncated for answer in outcome.answers)
-    job.tokens = sum(answer.tokens for answer in outcome.answers)
-    job.switch_seconds = report.switch_seconds
-    job.generate_seconds = report.generate_seconds
-    job.score_seconds = report.score_seconds
-    job.environment = json.dumps(dict(sorted(report.environment.items())))
+def _outcome(job: Job) -> str:
+    if job.reward_upper is not None:
+        return f"stopped early, {job.reward_upper:.4f} at most"
+    return "the votes left are settled" if job.metric is None else f"{job.metric:.4f}"
 
 
 def _lock(session: Session, job_ids: Collection[str]) -> dict[str, Claim]:

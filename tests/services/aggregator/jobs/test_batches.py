@@ -34,15 +34,15 @@ def claimed(world, count):
 
 def test_a_report_that_the_database_refuses_fails_alone(world, monkeypatch):
     created, reports = claimed(world, 5)
-    keep = Reporting._keep
+    keep = Reporting._answer
 
-    def keep_no_sheet_of_one(self, held, report, outcome):
-        change = keep(self, held, report, outcome)
+    def keep_no_sheet_of_one(self, held, report, sheet):
+        change = keep(self, held, report, sheet)
         if report.lease.job_id == reports[2].job_id:
             self._answer_sheets[-1] |= {"content": None}
         return change
 
-    monkeypatch.setattr(Reporting, "_keep", keep_no_sheet_of_one)
+    monkeypatch.setattr(Reporting, "_answer", keep_no_sheet_of_one)
     outcomes = world.jobs.report_all(reports)
     assert [isinstance(one, Exception) for one in outcomes] == [index == 2 for index in range(6)]
     assert not isinstance(outcomes[2], ModnormError | None)
@@ -51,15 +51,15 @@ def test_a_report_that_the_database_refuses_fails_alone(world, monkeypatch):
 
 def test_a_defect_within_a_batch_stores_nothing_of_its_report(world, monkeypatch):
     created, reports = claimed(world, 5)
-    keep = Reporting._keep
+    keep = Reporting._answer
 
-    def keep_most(self, held, report, outcome):
-        change = keep(self, held, report, outcome)
+    def keep_most(self, held, report, sheet):
+        change = keep(self, held, report, sheet)
         if report.lease.job_id == reports[3].job_id:
             raise ArithmeticError
         return change
 
-    monkeypatch.setattr(Reporting, "_keep", keep_most)
+    monkeypatch.setattr(Reporting, "_answer", keep_most)
     outcomes = world.jobs.report_all(reports)
     assert [isinstance(one, ArithmeticError) for one in outcomes] == [i == 3 for i in range(6)]
     assert world.experiments.get(created).progress.jobs_done == 5
