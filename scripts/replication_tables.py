@@ -3,8 +3,7 @@
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -16,18 +15,17 @@ import pandas as pd
 
 from modnorm.analysis.analyses import analyze
 from modnorm.analysis.answers import BASE_INDEX
-from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.figures import write_figures
 from modnorm.analysis.parquet_files import read_ballots
-from modnorm.analysis.run import load_run, load_runs
+from modnorm.analysis.run import Run
 from modnorm.analysis.seeds import grid_interval
 from modnorm.analysis.uncertainty import ConfidenceInterval, sign_flip
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
 from modnorm.spec import read_yaml
-from modnorm.suites import LoadedSuite, load_suite
+from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables
-from modnorm.suites.outcomes import SuiteOutcomes, TidySuite, differing_field, load_outcomes
+from modnorm.suites.outcomes import TidySuite, differing_field
 from modnorm.suites.rendering import BuiltTable, to_markdown
 from scripts import recorded_answers as recorded
 from scripts.run_copies import ORIGIN, unpack_run
@@ -41,40 +39,26 @@ _HEADINGS = ("claim", "case", "seeds", "paper", "ours", "95 % interval", "exact 
 _SEEDS = _HEADINGS.index("seeds")
 
 
-@dataclass(frozen=True)
-class KnownSuite:
-    """A suite with those of its cells that have copies."""
-
-    path: Path
-    loaded: LoadedSuite
-    outcomes: SuiteOutcomes
-    tables: tuple[BuiltTable, ...]
-
-    @property
-    def data(self) -> TidySuite:
-        """The values of its cells."""
-        return TidySuite(self.loaded, self.outcomes, "claims")
-
-
 def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path) -> None:
     """Write tables and figures into a directory and the claims into a page."""
-    for archive in sorted(cells.glob("*.zip")):
-        unpack_run(archive, folder / "pool" / archive.stem)
-    pool = {place: load_run(place).document for place in sorted(folder.glob("pool/*/"))}
+    archives = sorted(cells.glob("*.zip"))
+    pool = [unpack_run(archive, folder / "pool" / archive.stem) for archive in archives]
     files = {path: read_yaml(path.read_text(encoding="utf-8")) for path in suites.glob("*.yaml")}
     is_suite = {path: isinstance(one, dict) and "name" in one for path, one in files.items()}
-    known = [_known(path, pool, folder) for path in sorted(files) if is_suite[path]]
+    known = {path: _with_copies(path, pool) for path in sorted(files) if is_suite[path]}
+    tables = {data.loaded.suite.name: build_tables(data) for data in known.values()}
     out.mkdir(parents=True, exist_ok=True)
     parts = ["# Tables of the replication\n", *_sources(pool)]
-    for suite in known:
-        parts.append(f"## {suite.loaded.suite.name}\n")
+    for data in known.values():
+        name = data.loaded.suite.name
+        parts.append(f"## {name}\n")
         parts += [
             to_markdown(table)
-            for table in suite.tables
+            for table in tables[name]
             if any(each.by_seed for each in table.figures)
         ] or ["No cell.\n"]
-        parts += _analyses(suite, out / "figures" / suite.loaded.suite.name)
-    rows = list(_claim_rows(known))
+        parts += _analyses(data, out / "figures" / name)
+    rows = list(_claim_rows(known.values(), tables))
     parts += ["## Beyond the paper\n", *_beyond(pool)]
     parts += ["## Claims\n", _markdown(_HEADINGS, rows)]
     write_file(out / "tables.md", "\n".join(parts).encode())
@@ -84,12 +68,12 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     without = fill(f"Cases without a cell: {listed}.", 120, break_on_hyphens=False)
     cells_of = [
         (
-            f"`{suite.path.stem}`",
-            str(len(suite.outcomes.finished)),
-            str(len(suite.loaded.cells) - len(suite.outcomes.finished)),
-            f"`modnorm suite run {suite.path.as_posix()} --out runs/{suite.loaded.suite.name}`",
+            f"`{path.stem}`",
+            str(len(data.runs)),
+            str(len(data.loaded.cells) - len(data.runs)),
+            f"`modnorm suite run {path.as_posix()} --out runs/{data.loaded.suite.name}`",
         )
-        for suite in known
+        for path, data in known.items()
     ]
     suite_table = _markdown(("suite", "cells", "open", "command"), cells_of)
     claims = "\n".join([_markdown(_HEADINGS, measured), "", without, "", suite_table])
@@ -98,28 +82,24 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     write_file(page, f"{before}{BEGIN}\n\n{claims}\n\n{END}{after}".encode())
 
 
-def _known(path: Path, pool: Mapping[Path, ResultsDocument], folder: Path) -> KnownSuite:
-    """Link the copies of a suite's cells to the places where its outcomes are read."""
-    loaded = load_suite(path)
-    place = folder / loaded.suite.name
-    place.mkdir()
+def _with_copies(path: Path, pool: Sequence[Run]) -> TidySuite:
+    """Return a suite with the copies of its cells."""
+    loaded, runs = load_suite(path), {}
     for cell in loaded.cells:
-        is_of = (there for there, one in pool.items() if not differing_field(cell, one["spec"]))
-        found = next(is_of, None)
-        if found is not None:
-            (place / cell.id).symlink_to(found.resolve(), target_is_directory=True)
-    outcomes = load_outcomes(loaded.cells, place)
-    return KnownSuite(path, loaded, outcomes, build_tables(loaded, outcomes))
+        is_of = (run for run in pool if not differing_field(cell, run.document["spec"]))
+        if run := next(is_of, None):
+            runs[cell.id] = run
+    return TidySuite(loaded, runs, {}, "claims")
 
 
-def _sources(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
+def _sources(pool: Sequence[Run]) -> Iterator[str]:
     """Yield what made the cells: command, commit and card."""
     if not pool:
         yield "0 cells. Run the suites of `examples/coder` and collect their cells first.\n"
         return
     yield f"{len(pool)} cells. Built by `make replication-tables` from `replication/cells`.\n"
     names = ("command", "commit", "card")
-    origins = [json.loads((place / ORIGIN).read_text(encoding="utf-8")) for place in pool]
+    origins = [json.loads((run.path / ORIGIN).read_text(encoding="utf-8")) for run in pool]
     rows = {tuple(each[name] for name in names) for each in origins}
     yield _markdown(names, sorted(rows)) + "\n"
 
@@ -147,16 +127,15 @@ _ANALYSES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 """By title: the table of an analysis, which of its lines, and their own columns."""
 
 
-def _analyses(suite: KnownSuite, place: Path) -> Iterator[str]:
+def _analyses(data: TidySuite, place: Path) -> Iterator[str]:
     """Draw finished cells and yield their tables; none if they differ in other settings."""
-    finished = [each.results.path for each in suite.outcomes.finished.values()]
-    if not finished:
+    if not data.runs:
         return
     try:
-        analysis = analyze(load_runs(finished))
+        analysis = analyze([*data.runs.values()])
         write_figures(place, analysis)
     except InvalidInputError as error:
-        print(f"{suite.loaded.suite.name}: no figures: {error}")
+        print(f"{data.loaded.suite.name}: no figures: {error}")
         return
     for title, (name, which, own) in _ANALYSES.items():
         if name not in analysis.tables:
@@ -173,16 +152,17 @@ def _analyses(suite: KnownSuite, place: Path) -> Iterator[str]:
             yield f"### {title}\n\n{_markdown((*columns, 'mean'), rows)}\n"
 
 
-def _claim_rows(known: Sequence[KnownSuite]) -> Iterator[tuple[str, ...]]:
-    by_name = {suite.loaded.suite.name: suite for suite in known}
+def _claim_rows(
+    known: Iterable[TidySuite], tables: Mapping[str, Sequence[BuiltTable]]
+) -> Iterator[tuple[str, ...]]:
+    by_name = {data.loaded.suite.name: data for data in known}
     claims = read_yaml(CLAIMS.read_text(encoding="utf-8"))
     for claim in cast("list[dict[str, object]]", claims):
-        suite = by_name.get(str(claim["suite"]))
-        if suite is None:
+        name, suite = str(claim["claim"]), str(claim["suite"])
+        if suite not in tables:
             continue
-        name = str(claim["claim"])
         if "table" in claim:
-            yield from _value_rows(name, claim, suite)
+            yield from _value_rows(name, claim, tables[suite])
             continue
         # The cases are listed, or there is one for each combination of options.
         cases = list(cast("list[Mapping[str, object]]", claim.get("cases", [])))
@@ -195,24 +175,25 @@ def _claim_rows(known: Sequence[KnownSuite]) -> Iterator[tuple[str, ...]]:
             }
             cases.append({"label": ", ".join(map(str, options)), **sides})
         for case in cases:
-            yield (name, *_difference_row(case, suite))
+            yield (name, *_difference_row(case, by_name[suite], tables[suite][0]))
 
 
-def _difference_row(case: Mapping[str, object], suite: KnownSuite) -> tuple[str, ...]:
+def _difference_row(
+    case: Mapping[str, object], data: TidySuite, table: BuiltTable
+) -> tuple[str, ...]:
     """Return the figures of a paired difference over the seeds that both places have."""
     sides = [cast("Mapping[str, str | int]", case[side]) for side in ("of", "against")]
-    metrics = [suite.data.by_seed("metric", side).dropna() for side in sides]
+    metrics = [data.by_seed("metric", side).dropna() for side in sides]
     seeds = sorted(set(metrics[0].index) & set(metrics[1].index))
     if "paper" in case:
         paper = None if case["paper"] is None else float(str(case["paper"]))
     else:
-        table = suite.tables[0]
         of, against = (_printed(table, {str(value) for value in side.values()}) for side in sides)
         paper = None if of is None or against is None else of - against
     label, told = str(case["label"]), "" if paper is None else f"{paper:+.2f}"
     if not seeds:
         return label, "0", told, "", "", "", "open"
-    votes = [suite.data.at("correct", side).dropna(subset="value") for side in sides]
+    votes = [data.at("correct", side).dropna(subset="value") for side in sides]
     grids = [each.pivot(index="seed", columns="item", values="value").loc[seeds] for each in votes]
     gaps = grids[0].to_numpy(dtype=float) - grids[1].to_numpy(dtype=float)
     value = float((metrics[0].loc[seeds] - metrics[1].loc[seeds]).mean())
@@ -237,10 +218,10 @@ def _printed(table: BuiltTable, options: set[str]) -> float | None:
 
 
 def _value_rows(
-    name: str, claim: Mapping[str, object], suite: KnownSuite
+    name: str, claim: Mapping[str, object], built: Sequence[BuiltTable]
 ) -> Iterator[tuple[str, ...]]:
     """Yield the values of a column of a suite's table, each with the paper's."""
-    table = next(each for each in suite.tables if each.title == claim["table"])
+    table = next(each for each in built if each.title == claim["table"])
     column, least = str(claim["column"]), float(str(claim["above"]))
     for row, figures in table.rows.items():
         figure = figures[column]
@@ -259,18 +240,16 @@ def _value_rows(
         )
 
 
-def _beyond(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
+def _beyond(pool: Sequence[Run]) -> Iterator[str]:
     """Yield the tables that answer further questions, by group of runs that differ in seed."""
-    groups = defaultdict[tuple[object, ...], list[Path]](list)
-    for place, document in pool.items():
-        spec = cast("Mapping[str, Mapping[str, object]]", document["spec"])
+    groups = defaultdict[tuple[object, ...], list[Run]](list)
+    for run in pool:
+        spec = cast("Mapping[str, Mapping[str, object]]", run.document["spec"])
         model = str(spec["model"]["name"]).rpartition("/")[2]
         size = f"N={spec['population']['size']}"
-        groups[model, spec["task"]["name"], spec["method"]["name"], size].append(place)
+        groups[model, spec["task"]["name"], spec["method"]["name"], size].append(run)
     data = {
-        f"{' '.join(map(str, key))}, seeds: {len(groups[key])}": [
-            _Recorded(place) for place in sorted(groups[key], key=str)
-        ]
+        f"{' '.join(map(str, key))}, seeds: {len(groups[key])}": list(map(_Recorded, groups[key]))
         for key in sorted(groups, key=str)
     }
     tables = {
@@ -288,14 +267,13 @@ def _beyond(pool: Mapping[Path, ResultsDocument]) -> Iterator[str]:
 class _Recorded:
     """The recorded rewards and votes of one run."""
 
-    def __init__(self, place: Path) -> None:
-        run = load_run(place)
+    def __init__(self, run: Run) -> None:
         answers = run.answers_frame(["candidate", "split", "row", "reward"])
         selection = answers[(answers["split"] == "selection") & (answers["candidate"] >= 0)]
         rewards = selection.pivot(index="candidate", columns="row", values="reward")
         self.rewards = rewards.to_numpy(dtype=float)
         self.is_whole = len(rewards) > 0 and not np.isnan(self.rewards).any()
-        ballots, _ = read_ballots(place, max((each.rows for each in run.ensembles), default=0))
+        ballots, _ = read_ballots(run.path, max((each.rows for each in run.ensembles), default=0))
         self.base = ballots[BASE_INDEX]
         self.ballots = {each: one for each, one in ballots.items() if not any(one.skipped)}
         places = {

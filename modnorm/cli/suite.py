@@ -118,11 +118,11 @@ def tables(suite_file: SuiteFile, *, out: Out = None) -> None:
     Values are mean and sample SD over the seeds.
     """
     from modnorm.suites.building import build_tables
-    from modnorm.suites.outcomes import load_outcomes
+    from modnorm.suites.outcomes import read_suite
     from modnorm.suites.rendering import to_document, to_markdown
 
     loaded = _reload(suite_file, out)
-    built = build_tables(loaded, load_outcomes(loaded.cells, _directory(out, loaded)))
+    built = build_tables(read_suite(loaded, _directory(out, loaded)))
     if not emit_json([to_document(each) for each in built]):
         typer.echo("\n".join(map(to_markdown, built)), nl=False)
 
@@ -238,13 +238,13 @@ def find_profiles(
 
     With `calibrate`, those that some cells need from cells which do not run are calibrated.
     """
-    from modnorm.suites.outcomes import load_outcomes
+    from modnorm.suites.outcomes import load_finished, profile_of
 
-    finished = load_outcomes(loaded.cells, directory).finished
+    finished, _ = load_finished(loaded.cells, directory)
     running = {cell.id for cell in cells} - finished.keys()
     wanted = {cell.profile_of for cell in cells if cell.id in running}
     origins = [cell for cell in loaded.cells if cell.id in wanted - running - finished.keys()]
-    profiles = {name: outcome.profile for name, outcome in finished.items()}
+    profiles = {name: profile_of(run) for name, run in finished.items()}
     if not origins or not calibrate:
         return profiles
     from modnorm.client.matching import calibrate_experiment  # loads torch

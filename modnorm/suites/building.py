@@ -21,8 +21,7 @@ from modnorm.analysis.seeds import (
     survival,
 )
 from modnorm.errors import InvalidInputError
-from modnorm.suites.loading import LoadedSuite
-from modnorm.suites.outcomes import SuiteOutcomes, TidySuite, select
+from modnorm.suites.outcomes import TidySuite, select
 from modnorm.suites.rendering import BuiltTable, fill
 from modnorm.suites.suite_file import (
     NUMBERS,
@@ -52,22 +51,17 @@ _BASE_SECTIONS = frozenset({"model", "task", "engine"})
 """Sections of a spec that change the results of the unperturbed model."""
 
 
-def build_tables(loaded: LoadedSuite, outcomes: SuiteOutcomes) -> tuple[BuiltTable, ...]:
+def build_tables(data: TidySuite) -> tuple[BuiltTable, ...]:
     """Build the tables of a suite from its finished cells; notes say what is not comparable."""
     notes = [
         f"left out: {cell} holds a run of other settings ({field})"
-        for cell, field in outcomes.strangers.items()
+        for cell, field in data.strangers.items()
     ]
-    finished = outcomes.finished
-    if mixed := [
-        cell.id
-        for cell in loaded.cells
-        if cell.id in finished and finished[cell.id].results.document["mixed_environments"]
-    ]:
+    if mixed := [cell for cell, run in data.runs.items() if run.document["mixed_environments"]]:
         notes.append(f"answered on machines that round differently: {', '.join(mixed)}")
     tables = [
-        _BUILDERS[type(spec)](spec, TidySuite(loaded, outcomes, f"tables.{index}"))
-        for index, spec in enumerate(loaded.suite.tables)
+        _BUILDERS[type(spec)](spec, replace(data, place=f"tables.{index}"))
+        for index, spec in enumerate(data.loaded.suite.tables)
     ]
     return tuple(replace(table, notes=(*table.notes, *notes)) for table in tables)
 
@@ -86,7 +80,7 @@ def _metric_table(spec: MetricTable, data: TidySuite) -> BuiltTable:
     if spec.reduction:
         return _with_reductions(spec, data, values)
     columns = _metric_columns(spec, places)
-    table = fill(spec, values, spec.rows, data.field, axes=spec.columns, columns=columns)
+    table = fill(spec, values, spec.rows, data.place, axes=spec.columns, columns=columns)
     return replace(table, notes=_contrast_notes(spec, table, columns))
 
 
@@ -137,7 +131,7 @@ def _with_reductions(spec: MetricTable, data: TidySuite, metrics: pd.DataFrame) 
     ratios = both.assign(value=both["value of reference"] / both["value"].mask(both["value"] == 0))
     tables = {_METRIC: metrics, _REDUCTION: ratios}
     values = pd.concat(tables, names=["column"]).reset_index("column")
-    table = fill(spec, values, spec.rows, data.field)
+    table = fill(spec, values, spec.rows, data.place)
     counted = set(costs.dropna(subset="value")["cell"])
     is_early_stopped = any(
         cell.spec.population.statistics != "full"
@@ -172,7 +166,7 @@ def _rounds_table(spec: RoundsTable, data: TidySuite) -> BuiltTable:
         if cell.spec.distillation is None:
             raise InvalidInputError(
                 f"{cell.id} is no distillation: it has no rounds",
-                field=data.field,
+                field=data.place,
                 remedy="give all cells a section `distillation`, or make a metric table",
             )
         rounds = max(rounds, cell.spec.distillation.rounds)
@@ -209,7 +203,7 @@ def _cell_table(
 ) -> BuiltTable:
     """Build a table from its columns, each indexed by the labels of a row and the seed."""
     values = pd.concat(columns, names=["column"]).reset_index(name="value")
-    return fill(spec, values, spec.rows, data.field)
+    return fill(spec, values, spec.rows, data.place)
 
 
 def _contrast_notes(
@@ -436,7 +430,7 @@ def _table(
 ) -> BuiltTable:
     labels = [f"label {place}" for place in range(len(headings))]
     tidy = pd.concat(values, names=[*labels, "column"]).reset_index(name="value")
-    return fill(spec, tidy, labels, data.field, headings=headings, printed_at=printed_at)
+    return fill(spec, tidy, labels, data.place, headings=headings, printed_at=printed_at)
 
 
 def _beside(table: BuiltTable, title: str) -> BuiltTable:

@@ -20,6 +20,7 @@ from modnorm.analysis.distillation import (
     round_directory,
 )
 from modnorm.analysis.run import Run, load_run
+from modnorm.analysis.run_files import RESULTS
 from modnorm.errors import InvalidInputError
 from modnorm.spec.reading import differences
 from modnorm.suites.cells import Cell, ensembles_of
@@ -30,46 +31,10 @@ _IGNORED = ("failures", "name")
 """Sections of a spec that change no answer."""
 
 
-@dataclass(frozen=True)
-class CellOutcome:
-    """One finished cell. Of a distillation, the results are those of its first search.
-
-    So each measure of a search is that of the search around the base.
-    """
-
-    cell: Cell
-    results: Run
-    distillation: DistillationDocument | None = None
-    _read: dict[str, pd.DataFrame] = field(default_factory=dict)
-
-    @property
-    def profile(self) -> str:
-        """Digest of the profile that the cell used; empty without one."""
-        return str(self.results.document["provenance"].get("profile_digest") or "")
-
-    def frame(self, name: str) -> pd.DataFrame:
-        """Return a frame of the cell by the name of the function that reads it."""
-        if name not in self._read:
-            read = _OF_CELLS.get(name)
-            lines = getattr(frames, name)(self.results) if read is None else read(self)
-            self._read[name] = lines.assign(cell=self.cell.id)
-        return self._read[name]
-
-
-@dataclass(frozen=True)
-class SuiteOutcomes:
-    """The finished cells of a suite."""
-
-    finished: Mapping[str, CellOutcome]
-    """By cell id."""
-    strangers: Mapping[str, str]
-    """The first differing field of each cell whose directory holds a run of other settings."""
-
-
-def _figures(outcome: CellOutcome) -> pd.DataFrame:
+def _figures(run: Run, document: DistillationDocument | None) -> pd.DataFrame:
     """Return one row: `base`, and figures of a distillation."""
-    row = {"base": outcome.results.document["base"]["heldout_metric"]}
-    if document := outcome.distillation:
+    row = {"base": run.base.heldout_metric}
+    if document is not None:
         search = first_search(document)
         row["rank_1"] = search["best_expert"]["metric"]
         row["vote"] = search["vote"]["metric"]
@@ -78,16 +43,15 @@ def _figures(outcome: CellOutcome) -> pd.DataFrame:
     return 100 * pd.DataFrame([row], dtype=float)
 
 
-def _search_times(outcome: CellOutcome) -> pd.DataFrame:
+def _search_times(run: Run, document: DistillationDocument | None) -> pd.DataFrame:
     """Return one row with the times of a search; a distillation has no time of one search."""
-    times = frames.times(outcome.results).reindex(columns=["search", "end_to_end", "workers"])
-    return times.mask(times == 0) if outcome.distillation is None else times[:0]
+    times = frames.times(run).reindex(columns=["search", "end_to_end", "workers"])
+    return times.mask(times == 0) if document is None else times[:0]
 
 
-def _states(outcome: CellOutcome) -> pd.DataFrame:
+def _states(run: Run, _document: DistillationDocument | None) -> pd.DataFrame:
     """Return a row for each state after some updates; that after 0 is the unperturbed model."""
-    document = outcome.results.document
-    first, entry = document["base"]["heldout_metric"], document["iterative"]
+    first, entry = run.base.heldout_metric, run.document["iterative"]
     rows: list[tuple[int, float | None]] = []
     if entry is not None and first is not None:
         states = [(each["updates"], each["heldout_metric"]) for each in entry["states"]]
@@ -96,34 +60,43 @@ def _states(outcome: CellOutcome) -> pd.DataFrame:
     return found.assign(accuracy=100 * found["accuracy"].astype(float))
 
 
-def _students(outcome: CellOutcome) -> pd.DataFrame:
+def _students(_run: Run, document: DistillationDocument | None) -> pd.DataFrame:
     """Return a row for each round of a distillation."""
-    rounds = outcome.distillation["rounds"][1:] if outcome.distillation else []
+    rounds = document["rounds"][1:] if document else []
     rows = [(each["round"], each["heldout"]["metric"]) for each in rounds]
     found = pd.DataFrame(rows, columns=["round", "accuracy"])
     return found.assign(accuracy=100 * found["accuracy"].astype(float))
 
 
-_OF_CELLS: Mapping[str, Callable[[CellOutcome], pd.DataFrame]] = MappingProxyType(
+_Read = Callable[[Run, DistillationDocument | None], pd.DataFrame]
+_OF_CELLS: Mapping[str, _Read] = MappingProxyType(
     {"figures": _figures, "search_times": _search_times, "states": _states, "students": _students}
 )
 
 
-def load_outcomes(cells: Sequence[Cell], directory: Path) -> SuiteOutcomes:
-    """Read the results of the finished cells."""
+def load_finished(cells: Sequence[Cell], directory: Path) -> tuple[dict[str, Run], dict[str, str]]:
+    """Return the runs of the finished cells, and a differing field of other runs in their place.
+
+    Both are by cell. Of a distillation, the run is that of its first search, around the base.
+    """
     finished, strangers = {}, {}
     for cell in cells:
         place = directory / cell.id
         distillation = load_distillation(place) if is_distillation(place) else None
-        if distillation is None and not (place / "results.json").exists():
+        if distillation is None and not (place / RESULTS).exists():
             continue
-        results = load_run(round_directory(place, 1) if distillation else place)
-        field = differing_field(cell, (distillation or results.document)["spec"])
+        run = load_run(round_directory(place, 1) if distillation else place)
+        field = differing_field(cell, (distillation or run.document)["spec"])
         if field is None:
-            finished[cell.id] = CellOutcome(cell, results, distillation)
+            finished[cell.id] = run
         else:
             strangers[cell.id] = field
-    return SuiteOutcomes(finished, strangers)
+    return finished, strangers
+
+
+def profile_of(run: Run) -> str:
+    """Return the digest of the profile that a run used; empty without one."""
+    return str(run.provenance.get("profile_digest") or "")
 
 
 def differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:
@@ -179,9 +152,14 @@ class TidySuite:
     """The cells of a suite and the values that the finished ones measured."""
 
     loaded: LoadedSuite
-    outcomes: SuiteOutcomes
-    field: str
-    """Place of the table that is built, for errors."""
+    runs: Mapping[str, Run]
+    """Runs of the finished cells, by cell."""
+    strangers: Mapping[str, str]
+    """The first differing field of each cell whose directory holds a run of other settings."""
+    place: str = "tables"
+    """Field of the table that is built, for errors."""
+    _read: dict[tuple[str, str], pd.DataFrame] = field(default_factory=dict)
+    """Frames that were read, by cell and name."""
 
     @cached_property
     def ensembles(self) -> pd.DataFrame:
@@ -202,6 +180,17 @@ class TidySuite:
         """A row for each cell: the columns of `ensembles` without `N` and `K`."""
         return self.ensembles.drop(columns=["N", "K"]).drop_duplicates("cell", ignore_index=True)
 
+    def _frame(self, cell: Cell, name: str) -> pd.DataFrame:
+        """Return a frame of a finished cell by the name of the function that reads it."""
+        if (cell.id, name) not in self._read:
+            run, document = self.runs[cell.id], None
+            if cell.spec.distillation is not None:
+                document = load_distillation(run.path.parents[1])
+            read = _OF_CELLS.get(name)
+            lines = getattr(frames, name)(run) if read is None else read(run, document)
+            self._read[cell.id, name] = lines.assign(cell=cell.id)
+        return self._read[cell.id, name]
+
     def values(self, measure: str, places: pd.DataFrame | None = None) -> pd.DataFrame:
         """Return the rows of a measure.
 
@@ -210,11 +199,11 @@ class TidySuite:
         frame, column, keys, may_lack = MEASURES[measure]
         if places is None:
             places = self.ensembles if "N" in keys else self.cells
-        finished = self.outcomes.finished
+        wanted = {*places["cell"]} & self.runs.keys()
         parts = [
             part
-            for cell in dict.fromkeys(places["cell"])
-            if cell in finished and column in (part := finished[cell].frame(frame))
+            for cell in self.loaded.cells
+            if cell.id in wanted and column in (part := self._frame(cell, frame))
         ]
         columns = ["cell", *keys, column]
         found = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
@@ -224,7 +213,7 @@ class TidySuite:
         shared = [name for name in values if name in places]
         types = {name: places[name].dtype for name in shared}
         rows = places.merge(values.astype(types), on=shared, how="left")
-        lacking = rows["cell"][rows["value"].isna() & rows["cell"].isin(finished)]
+        lacking = rows["cell"][rows["value"].isna() & rows["cell"].isin(self.runs)]
         if len(lacking) and not may_lack:
             needs_all = measure in _NEED_ALL
             raise InvalidInputError(
@@ -248,11 +237,11 @@ class TidySuite:
         places = select(self.ensembles if of_ensembles else self.cells, pick)
         if places.empty:
             what = "ensemble" if of_ensembles else "cell"
-            raise InvalidInputError(f"{dict(pick)} selects no {what}", field=self.field)
+            raise InvalidInputError(f"{dict(pick)} selects no {what}", field=self.place)
         if places["seed"].duplicated().any():
             raise InvalidInputError(
                 f"{dict(pick)} selects several cells of a seed",
-                field=self.field,
+                field=self.place,
                 remedy="name an option of every axis",
             )
         return self.values(measure, places)
@@ -267,9 +256,14 @@ class TidySuite:
         if not repeated.empty:
             raise InvalidInputError(
                 f"several cells share a place, for example {repeated['cell'].iloc[0]}",
-                field=self.field,
+                field=self.place,
                 remedy="name every axis under rows, columns or at, N and K among them",
             )
+
+
+def read_suite(loaded: LoadedSuite, directory: Path) -> TidySuite:
+    """Return a suite with the runs in its directory."""
+    return TidySuite(loaded, *load_finished(loaded.cells, directory))
 
 
 def select(places: pd.DataFrame, pick: Pick) -> pd.DataFrame:

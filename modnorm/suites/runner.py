@@ -20,7 +20,7 @@ from modnorm.errors import ConflictError, ModnormError, UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.suites.cells import Cell
 from modnorm.suites.journal import CellRecord, CellState, Journal
-from modnorm.suites.outcomes import load_outcomes
+from modnorm.suites.outcomes import load_finished
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 from modnorm.wire.run_messages import failure_text
@@ -84,20 +84,17 @@ class SuiteRunner:
     def _find_waiting(self) -> None:
         """Separate finished from waiting cells before any is submitted."""
         self._profiles.update(self.profiles)
-        outcomes = load_outcomes(self.cells, self.directory)
+        finished, strangers = load_finished(self.cells, self.directory)
         for cell in self.cells:
-            if cell.id in outcomes.strangers:
+            if cell.id in strangers:
                 raise ConflictError(
                     f"{self.directory / cell.id} holds a run of other settings",
-                    field=f"{cell.id}: {outcomes.strangers[cell.id]}",
+                    field=f"{cell.id}: {strangers[cell.id]}",
                     remedy="name another directory with --out",
                 )
-            outcome = outcomes.finished.get(cell.id)
-            if outcome is None:
+            if cell.id not in finished:
                 self._waiting.append(cell)
-                continue
-            self._profiles[cell.id] = outcome.profile
-            if self.journal.record(cell.id).state is not CellState.FINISHED:
+            elif self.journal.record(cell.id).state is not CellState.FINISHED:
                 self._note(cell, state=CellState.FINISHED, error="")
 
     def _start_some(self) -> bool:
@@ -199,13 +196,13 @@ class SuiteRunner:
 
 def suite_status(suite: str, cells: Sequence[Cell], directory: Path) -> dict[str, CellRecord]:
     """Return the record of every cell by its id; the directory need not exist yet."""
-    outcomes = load_outcomes(cells, directory)
+    finished, _ = load_finished(cells, directory)
     journal = Journal(directory, suite)
     is_running = is_held(directory)
     records = {}
     for cell in cells:
         record = journal.record(cell.id)
-        if cell.id in outcomes.finished:
+        if cell.id in finished:
             record = replace(record, state=CellState.FINISHED)
         elif record.state is CellState.FINISHED:
             record = replace(record, state=CellState.WAITING)  # its results were deleted

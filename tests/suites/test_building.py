@@ -8,7 +8,7 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.suites.building import build_tables
-from modnorm.suites.outcomes import load_outcomes
+from modnorm.suites.outcomes import read_suite
 from tests.faults import error_at
 
 METRIC: dict[str, Any] = {
@@ -36,7 +36,7 @@ def build(load, finish, tmp_path):
         cells = {cell.id: cell for cell in loaded.cells}
         for name, (metrics, more) in finished.items():
             finish(cells[name], metrics=metrics, **{"rewards": REWARDS, **more})
-        return build_tables(loaded, load_outcomes(loaded.cells, tmp_path / "out"))[0]
+        return build_tables(read_suite(loaded, tmp_path / "out"))[0]
 
     return make
 

@@ -3,7 +3,7 @@
 import pytest
 
 from modnorm.suites.building import build_tables
-from modnorm.suites.outcomes import load_outcomes
+from modnorm.suites.outcomes import read_suite
 from verification.labs.bundled_tasks import bundled_task
 
 CHANGES = {
@@ -29,7 +29,7 @@ def build(load, finish, tmp_path):
             for one in accuracies.get((cell.labels["rate"], cell.seed), ()):
                 first, *states = one
                 finish(cell, rewards=(0.1, 0.2, 0.3, 0.4), metrics={}, base=first, states=states)
-        return build_tables(loaded, load_outcomes(loaded.cells, tmp_path / "out"))[0]
+        return build_tables(read_suite(loaded, tmp_path / "out"))[0]
 
     return make
 

@@ -12,7 +12,7 @@ from modnorm.spec_checks import check_names, check_resolved, check_splits_differ
 from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables
 from modnorm.suites.cost_estimate import plan_cells
-from modnorm.suites.outcomes import load_outcomes
+from modnorm.suites.outcomes import read_suite
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(
@@ -54,7 +54,7 @@ def test_a_suite_expands_and_places_the_papers_figures(path, tmp_path):
     loaded = load_suite(path)
     assert len(loaded.cells) == CELLS.get(loaded.suite.name, len(loaded.cells))
     assert {cell.seed for cell in loaded.cells} == SEEDS.get(loaded.suite.name, {42, 43, 44})
-    tables = build_tables(loaded, load_outcomes(loaded.cells, tmp_path))
+    tables = build_tables(read_suite(loaded, tmp_path))
     for spec, table in zip(loaded.suite.tables, tables, strict=True):
         figures = [figure for each in (table, *table.beside) for figure in each.figures]
         placed = sum(not isnan(figure.paper) for figure in figures)
@@ -87,7 +87,7 @@ def test_cells_of_coder_models_are_the_papers(name, count, tmp_path):
         }
         assert set(differences(cell.spec.model_dump(mode="json"), there)) <= allowed
         assert cell.spec.model.name in {"./models/coder-1.5b", "./models/coder-0.5b"}
-    assert build_tables(loaded, load_outcomes(loaded.cells, tmp_path))
+    assert build_tables(read_suite(loaded, tmp_path))
 
 
 def test_a_sweep_of_learning_rates_costs_what_the_paper_says():

@@ -8,7 +8,7 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.suites.building import build_tables
 from modnorm.suites.cost_estimate import estimate_cost, plan_cells
-from modnorm.suites.outcomes import load_outcomes
+from modnorm.suites.outcomes import profile_of, read_suite
 from tests.analysis.distillations import make_document
 from verification.labs.bundled_tasks import bundled_task
 
@@ -51,7 +51,7 @@ def distil(finish, tmp_path):
 
 
 def table_of(loaded, out, index=0):
-    return build_tables(loaded, load_outcomes(loaded.cells, out))[index]
+    return build_tables(read_suite(loaded, out))[index]
 
 
 def test_rows_have_base_search_students_and_the_gain_kept(loaded, distil, tmp_path):
@@ -79,7 +79,7 @@ def test_other_tables_read_the_first_search(load, distil, tmp_path):
     distil(cell, 0.2, [0.6, 0.7], [0.5, 0.65])
     figure = table_of(loaded, tmp_path / "out", 1).figures[1]
     assert figure.by_seed == {cell.seed: 75.0}
-    assert load_outcomes(loaded.cells, tmp_path / "out").finished[cell.id].profile == "p"
+    assert profile_of(read_suite(loaded, tmp_path / "out").runs[cell.id]) == "p"
 
 
 def test_a_table_of_rounds_needs_distillations(load, tmp_path):

@@ -13,7 +13,7 @@ from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
 from modnorm.suites.journal import Journal
 from modnorm.suites.loading import setting
-from modnorm.suites.outcomes import load_outcomes
+from modnorm.suites.outcomes import load_finished, profile_of
 from modnorm.suites.runner import SuiteRunner, suite_status
 from modnorm.suites.suite_file import Suite
 from modnorm.v1 import experiment_pb2 as experiments
@@ -155,8 +155,7 @@ def run(client, tmp_path, monkeypatch):
             client=client,
             cells=cells,
             profiles={
-                name: each.profile
-                for name, each in load_outcomes(CELLS, tmp_path).finished.items()
+                name: profile_of(run) for name, run in load_finished(CELLS, tmp_path)[0].items()
             },
             directory=tmp_path,
             journal=journal,
