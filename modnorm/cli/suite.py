@@ -84,7 +84,7 @@ def plan(suite_file: SuiteFile, *, only: Only = None, set_: Settings = None) -> 
     from modnorm.suites.cost_estimate import plan_cells
 
     loaded = _load(suite_file, set_)
-    cells = plan_cells(_chosen(loaded, only))
+    plans = plan_cells(_chosen(loaded, only))
     headings = {
         "candidates": "candidates",
         "search": "evaluations, search",
@@ -93,12 +93,13 @@ def plan(suite_file: SuiteFile, *, only: Only = None, set_: Settings = None) -> 
         "final_at_most": "evaluations, held-out, at most",
         "base": "evaluations, base",
     }
-    sums = {name: sum(getattr(cell, name) or 0 for cell in cells) for name in headings}
-    uncounted = sum(cell.search is None for cell in cells)
-    document = {"suite": loaded.suite.name, "experiments": len(cells), **sums}
-    if emit_json({**document, "uncounted": uncounted, "cells": [asdict(cell) for cell in cells]}):
+    sums = {name: sum(getattr(plan, name) or 0 for plan in plans.values()) for name in headings}
+    uncounted = sum(plan.search is None for plan in plans.values())
+    document = {"suite": loaded.suite.name, "experiments": len(plans), **sums}
+    cells = [{"cell": cell, **asdict(plan)} for cell, plan in plans.items()]
+    if emit_json({**document, "uncounted": uncounted, "cells": cells}):
         return
-    rows = [("experiments", f"{len(cells):,}")]
+    rows = [("experiments", f"{len(plans):,}")]
     rows += [(headings[name], f"{count:,}") for name, count in sums.items()]
     echo_table((loaded.suite.name, ""), rows)
     if uncounted:

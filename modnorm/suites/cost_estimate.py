@@ -114,7 +114,7 @@ def estimate_cost(
         rows["distillation.rows"] = settings.rows
         rows["distillation.development"] = settings.development
     selection, heldout, *more = (_count(data, field) for field, data in rows.items())
-    plan = _plan(Cell("spec", {}, spec.population.seed, spec), count_rows)
+    plan = _plan(spec, count_rows)
     counts = (plan.search, plan.development, plan.monitoring, plan.final_at_most, plan.base)
     evaluations = sum(count or 0 for count in counts)
     if settings is not None:
@@ -257,10 +257,9 @@ CountRows = Callable[[DataSpec], int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class CellPlan:
-    """Cost of one cell; no evaluations if only the hub knows the number of some rows."""
+class Plan:
+    """Work of one experiment; no evaluations if only the hub knows the number of some rows."""
 
-    cell: str
     candidates: int
     selection_rows: int | None
     heldout_rows: int | None
@@ -276,23 +275,21 @@ class CellPlan:
     """Evaluations of the unperturbed model, outside the budget."""
 
 
-def plan_cells(cells: Sequence[Cell]) -> tuple[CellPlan, ...]:
-    """Count the cost of cells (`modnorm.search.budgets`)."""
+def plan_cells(cells: Sequence[Cell]) -> dict[str, Plan]:
+    """Count the work of cells (`modnorm.search.budgets`), by cell."""
     counted = cache(count_rows)
-    return tuple(_plan(cell, counted) for cell in cells)
+    return {cell.id: _plan(cell.spec, counted) for cell in cells}
 
 
-def _plan(cell: Cell, count_rows: CountRows) -> CellPlan:
-    settings = cell.spec.distillation
+def _plan(spec: ExperimentSpec, count_rows: CountRows) -> Plan:
+    settings, iterative = spec.distillation, spec.iterative
     if settings is not None:
-        search = cell.spec.model_copy(update={"distillation": None})
-        plan = _plan(replace(cell, spec=search), count_rows)
-        return _distilled(plan, cell.spec, settings, count_rows)
-    spec, iterative = cell.spec, cell.spec.iterative
+        search = _plan(spec.model_copy(update={"distillation": None}), count_rows)
+        return _distilled(search, spec, settings, count_rows)
     selection, heldout = count_rows(spec.task.selection), count_rows(spec.task.heldout)
     development = count_rows(iterative.development) if iterative and iterative.development else 0
     candidates = max(population for population, _ in ensembles_of(spec))
-    plan = CellPlan(cell.id, candidates, selection, heldout)
+    plan = Plan(candidates, selection, heldout)
     if selection is None or heldout is None or development is None:
         return plan
     monitored = 0
@@ -312,9 +309,9 @@ def _plan(cell: Cell, count_rows: CountRows) -> CellPlan:
 
 
 def _distilled(
-    plan: CellPlan, spec: ExperimentSpec, settings: DistillationSpec, count_rows: CountRows
-) -> CellPlan:
-    """Return the cost of a distillation from that of its first search.
+    plan: Plan, spec: ExperimentSpec, settings: DistillationSpec, count_rows: CountRows
+) -> Plan:
+    """Return the work of a distillation from that of its first search.
 
     The answers to training rows count as search.
     """
@@ -323,7 +320,7 @@ def _distilled(
     experts = harvest.experts or max(spec.population.ensemble_sizes)
     counts = (plan.search, plan.final_at_most, plan.base, plan.heldout_rows, training, development)
     if None in counts:
-        return CellPlan(plan.cell, plan.candidates, plan.selection_rows, plan.heldout_rows)
+        return Plan(plan.candidates, plan.selection_rows, plan.heldout_rows)
     search, final, base, heldout, training, development = (count or 0 for count in counts)
     answered = training * (experts * harvest.samples + harvest.only_wrong)
     return replace(

@@ -92,7 +92,7 @@ def test_cells_of_coder_models_are_the_papers(name, count, tmp_path):
 
 def test_a_sweep_of_learning_rates_costs_what_the_paper_says():
     cells = load_suite(EXAMPLES / "paper" / "hyperparameters-two-point.yaml").cells
-    mezo = plan_cells([cell for cell in cells if cell.labels["method"] == "MeZO"])
+    mezo = plan_cells([cell for cell in cells if cell.labels["method"] == "MeZO"]).values()
     assert sum(cell.search or 0 for cell in mezo) == 600_000
     counts = [(cell.heldout_rows, cell.monitoring, cell.final_at_most) for cell in mezo]
     assert sum(count or 0 for cell in counts for count in cell) == 9_000

@@ -110,7 +110,7 @@ def training_rows(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("training_rows")
 def test_a_plan_counts_every_round(loaded):
     cell = loaded.cells[0]
-    (plan,) = plan_cells([cell])
+    (plan,) = plan_cells([cell]).values()
     # Two rounds of 4 candidates, and 2 experts that answer 12 rows 16 times.
     assert plan.candidates == 8
     assert plan.search == 2 * (4 * 10 + 12 * 2 * 16)

@@ -16,7 +16,7 @@ from tests.small_results import small_results
 
 
 def test_a_plan_counts_search_experts_and_base(load):
-    plan = plan_cells(load().cells)
+    plan = plan_cells(load().cells).values()
     assert [(cell.candidates, cell.search) for cell in plan] == 8 * [(4, 4 * 10)]
     # Two prefixes of two experts each, never more than the population.
     assert sum(cell.final_at_most or 0 for cell in plan) == 4 * (4 * 10) + 4 * (4 * 20)
@@ -27,7 +27,7 @@ def test_rows_are_counted_where_they_are_known(load):
     def sources(selection, heldout):
         task = {"task": {"name": "gsm8k", "selection": selection, "heldout": heldout}}
         cells = load(axes={"task": {"t": task}, "method": {"r": RANDOPT}}, seeds=[1]).cells
-        return plan_cells(cells)[0]
+        return plan_cells(cells)[cells[0].id]
 
     split = sources("split:gsm8k/selection", {"source": "split:gsm8k/heldout", "offset": 19})
     assert (split.selection_rows, split.heldout_rows) == (200, 1300)
@@ -42,7 +42,7 @@ def test_training_is_counted_by_updates(load):
     mezo = {"method": {"name": "mezo"}, "iterative": {"development": development}}
     axes = {"method": {"es": {"method": {"name": "es"}}, "mezo": mezo}, "task": {"t": task}}
     cells = load(base={"model": "tiny-thicket"}, axes=axes, seeds=[1]).cells
-    es, two_sided = plan_cells(cells)
+    es, two_sided = plan_cells(cells).values()
     assert (es.candidates, es.search, es.development) == (3_000, 600_000, 0)
     assert (two_sided.candidates, two_sided.search, two_sided.development) == (
         3_000,
