@@ -1,7 +1,6 @@
 """Every table and figure of the replication, from the small copies of its runs."""
 
 import json
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -55,7 +54,7 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
         parts += [
             to_markdown(table)
             for table in tables[name]
-            if any(each.by_seed for each in table.figures)
+            if any(each.by_seed for row in table.rows for each in row.figures)
         ] or ["No cell.\n"]
         parts += _analyses(data, out / "figures" / name)
     rows = list(_claim_rows(known.values(), tables))
@@ -210,10 +209,11 @@ def _difference_row(
 
 def _printed(table: BuiltTable, options: set[str]) -> float | None:
     """Return the paper's number of the place whose labels are all among some options."""
-    for figure in table.figures:
-        labels = {*figure.row, *([figure.column] if len(table.columns) > 1 else [])}
-        if not math.isnan(figure.paper) and labels <= options:
-            return figure.paper
+    for row, figures in table.figures.items():
+        for column, figure in figures.items():
+            labels = {*row, *([column] if len(table.columns) > 1 else [])}
+            if figure.paper and labels <= options:
+                return figure.paper.mean
     return None
 
 
@@ -223,9 +223,9 @@ def _value_rows(
     """Yield the values of a column of a suite's table, each with the paper's."""
     table = next(each for each in built if each.title == claim["table"])
     column, least = str(claim["column"]), float(str(claim["above"]))
-    for row, figures in table.rows.items():
+    for row, figures in table.figures.items():
         figure = figures[column]
-        told = "" if math.isnan(figure.paper) else f"{figure.paper:.2f}"
+        told = f"{figure.paper.mean:.2f}" if figure.paper else ""
         values = list(figure.by_seed.values())
         above = sum(value > least for value in values)
         yield (

@@ -213,18 +213,17 @@ def _contrast_notes(
     if spec.contrast is None:
         return ()
     at = spec.axes.index(spec.contrast.axis)
-    labels_of = {heading: labels for labels, heading in columns.items()}
     figures = pd.DataFrame(
         [
             (
                 labels[at],
                 " / ".join((*labels[:at], *labels[at + 1 :])),
-                figure.mean if figure.is_complete else math.nan,
-                figure.paper,
+                figure.complete_mean,
+                figure.paper.mean if figure.paper else math.nan,
             )
-            for figure in table.figures
-            if figure.column in labels_of
-            for labels in [(*figure.row, *labels_of[figure.column])]
+            for row, by_column in table.figures.items()
+            for options, heading in columns.items()
+            for labels, figure in [((*row, *options), by_column[heading])]
         ],
         columns=["option", "place", "ours", "paper"],
     )
@@ -257,10 +256,7 @@ def _compare(both: pd.DataFrame) -> str:
 def _choice_notes(spec: DevelopmentTable, table: BuiltTable) -> tuple[str, ...]:
     """State which setting of each method is chosen, once all trials of the method are finished."""
     means = pd.DataFrame(
-        [
-            (*row, *(figure.mean if figure.is_complete else math.nan for figure in of.values()))
-            for row, of in table.rows.items()
-        ],
+        [(*row.labels, *(figure.complete_mean for figure in row.figures)) for row in table.rows],
         columns=["method", "setting", "first", "best", "last"],
     )
     return tuple(
@@ -435,9 +431,8 @@ def _table(
 
 def _beside(table: BuiltTable, title: str) -> BuiltTable:
     """Return a table with the title that it has beside another one."""
-    is_printed = any(not math.isnan(figure.paper) for figure in table.figures)
-    source = table.paper_source if is_printed else None
-    return replace(table, title=title, source="", paper_source=source)
+    is_printed = any(figure.paper for row in table.rows for figure in row.figures)
+    return replace(table, title=title, source="", paper=table.paper if is_printed else None)
 
 
 def reaching(gains: "pd.Series[float]", least: float) -> float:

@@ -2,9 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import pandas as pd
 
@@ -12,59 +11,67 @@ from modnorm.errors import InvalidInputError
 from modnorm.suites.suite_file import Labels, Table
 
 
-class Figure(NamedTuple):
-    """One number of a table; a missing mean or SD is NaN."""
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """The paper's number."""
 
-    row: Labels
-    """Labels of its row."""
-    column: str
+    mean: float
+    sd: float | None
+    """None if the paper prints only a mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a table."""
+
+    mean: float | None
+    sd: float | None
+    """Sample SD over the seeds; None with fewer than two."""
     by_seed: Mapping[int, float]
     """The values of the finished cells."""
     seeds: int
     """Number of seeds, finished or not, that can have a value."""
-    mean: float
-    sd: float
-    """Sample SD over the seeds; missing with fewer than two."""
-    paper: float
-    paper_sd: float
-    """Missing if the paper prints only a mean."""
+    paper: Printed | None
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the cells of all seeds are finished."""
-        return len(self.by_seed) == self.seeds
+    def complete_mean(self) -> float:
+        """The mean once the cells of all seeds are finished; NaN before."""
+        is_complete = len(self.by_seed) == self.seeds
+        return math.nan if self.mean is None or not is_complete else self.mean
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One row of a table."""
+
+    labels: Labels
+    figures: tuple[Figure, ...]
+    """By column."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltTable:
-    """A table with the figures of all finished cells."""
+    """A table with the figures of all finished cells; its fields but `digits` are its document."""
 
     title: str
     source: str
+    paper: str | None
+    """Place of the paper's figures; None if the paper has no such table."""
     headings: Labels
     """Headings of the row labels."""
     columns: Labels
-    figures: tuple[Figure, ...]
-    """By row, then by column."""
-    digits: int = 2
+    rows: tuple[TableRow, ...]
+    missing: int
+    """Number of figures that lack the value of a seed."""
     notes: tuple[str, ...] = ()
-    paper_source: str | None = None
-    """None if the paper has no such table."""
     beside: "tuple[BuiltTable, ...]" = ()
     """Tables of additional figures that the plot shows."""
+    digits: int = 2
 
     @property
-    def missing(self) -> int:
-        """Number of figures that lack the value of a seed."""
-        return sum(not figure.is_complete for figure in self.figures)
-
-    @property
-    def rows(self) -> Mapping[Labels, Mapping[str, Figure]]:
-        """The figures by row and column."""
-        rows: dict[Labels, dict[str, Figure]] = {}
-        for figure in self.figures:
-            rows.setdefault(figure.row, {})[figure.column] = figure
-        return rows
+    def figures(self) -> Mapping[Labels, Mapping[str, Figure]]:
+        """The figures by the labels of their row and by column."""
+        return {row.labels: dict(zip(self.columns, row.figures, strict=True)) for row in self.rows}
 
 
 def fill(  # noqa: PLR0913 - the parts of a table; most are optional
@@ -86,59 +93,61 @@ def fill(  # noqa: PLR0913 - the parts of a table; most are optional
         found.setdefault(row, {}).setdefault(column, {})[seed] = value
     if columns is None:
         columns = {column: column[0] for row in found.values() for column in row}
-    figures = []
+    table_rows = []
     for row, by_column in found.items():
-        for column, heading in columns.items():
-            by_seed = by_column.get(column, {})
-            known = {seed: value for seed, value in by_seed.items() if not math.isnan(value)}
-            numbers = list(known.values())
-            figures.append(
-                Figure(
-                    row,
-                    heading,
-                    known,
-                    len(by_seed),
-                    statistics.fmean(numbers) if numbers else math.nan,
-                    statistics.stdev(numbers) if len(numbers) > 1 else math.nan,
-                    *_printed(spec, field, printed_at((*row, *column))),
-                )
-            )
+        papers = [_printed(spec, field, printed_at((*row, *column))) for column in columns]
+        figures = map(_figure, (by_column.get(column, {}) for column in columns), papers)
+        table_rows.append(TableRow(row, tuple(figures)))
     return BuiltTable(
         title=spec.title,
         source=spec.source,
+        paper=spec.paper.source if spec.paper else None,
         headings=tuple(rows if headings is None else headings),
         columns=tuple(columns.values()),
-        figures=tuple(figures),
+        rows=tuple(table_rows),
+        missing=sum(len(one.by_seed) < one.seeds for row in table_rows for one in row.figures),
         digits=spec.digits,
-        paper_source=spec.paper.source if spec.paper else None,
     )
 
 
-def _printed(spec: Table, field: str, labels: Labels) -> tuple[float, float]:
-    """Return the paper's mean and SD in a place, whose empty labels do not count."""
+def _figure(by_seed: Mapping[int, float], paper: Printed | None) -> Figure:
+    """Return a figure from its values, which are NaN where a cell is not finished."""
+    known = {seed: value for seed, value in sorted(by_seed.items()) if not math.isnan(value)}
+    return Figure(
+        mean=statistics.fmean(known.values()) if known else None,
+        sd=statistics.stdev(known.values()) if len(known) > 1 else None,
+        by_seed=known,
+        seeds=len(by_seed),
+        paper=paper,
+    )
+
+
+def _printed(spec: Table, field: str, labels: Labels) -> Printed | None:
+    """Return the paper's number in a place, whose empty labels do not count."""
     here = spec.paper.values if spec.paper else None
     for label in filter(None, labels):
         if not isinstance(here, Mapping):
             break
         here = next((value for key, value in here.items() if str(key) == label), None)
     if here is None or isinstance(here, Mapping):
-        return math.nan, math.nan
+        return None
     numbers = here if isinstance(here, list | tuple) else [here]
     if len(numbers) not in {1, 2} or not all(type(number) in {int, float} for number in numbers):
         raise InvalidInputError(
             f"{here!r} is neither a mean nor a mean and a sample SD",
             field=".".join((field, "paper.values", *labels)),
         )
-    mean, sd = map(float, (*numbers, math.nan)[:2])
-    return mean, sd
+    mean, *sd = map(float, numbers)
+    return Printed(mean, sd[0] if sd else None)
 
 
 def to_markdown(table: BuiltTable, level: int = 3) -> str:
     """Return a table in Markdown under a heading of a level."""
     title = f"{table.title} ({table.source})" if table.source else table.title
-    remarks = [f"paper: {table.paper_source}"] if table.paper_source else []
+    remarks = [f"paper: {table.paper}"] if table.paper else []
     if table.missing:
-        remarks.append(f"{table.missing} of {len(table.figures)} figures wait for cells")
+        count = len(table.rows) * len(table.columns)
+        remarks.append(f"{table.missing} of {count} figures wait for cells")
     paragraphs = "\n".join(f"\n{remark}" for remark in (*remarks, *table.notes))
     text = f"{'#' * level} {title}\n\n{_grid(table)}\n{paragraphs}\n"
     return "\n".join([text, *(to_markdown(each, level + 1) for each in table.beside)])
@@ -146,25 +155,16 @@ def to_markdown(table: BuiltTable, level: int = 3) -> str:
 
 def to_document(table: BuiltTable) -> dict[str, object]:
     """Return a table as JSON values."""
-    return {
-        "title": table.title,
-        "source": table.source,
-        "paper": table.paper_source,
-        "headings": list(table.headings),
-        "columns": list(table.columns),
-        "rows": [
-            {"labels": list(row), "figures": [_document(each) for each in by_column.values()]}
-            for row, by_column in table.rows.items()
-        ],
-        "missing": table.missing,
-        "notes": list(table.notes),
-        "beside": [to_document(each) for each in table.beside],
-    }
+
+    def without_digits(fields: Iterable[tuple[str, object]]) -> dict[str, object]:
+        return {name: value for name, value in fields if name != "digits"}
+
+    return asdict(table, dict_factory=without_digits)
 
 
 def _grid(table: BuiltTable) -> str:
     """Return headings and lines."""
-    labels = [*table.headings, *([""] if table.paper_source else [])]
+    labels = [*table.headings, *([""] if table.paper else [])]
     text = pd.DataFrame(_lines(table), columns=[*labels, *table.columns]).to_markdown(
         index=False,
         tablefmt="pipe",
@@ -176,43 +176,28 @@ def _grid(table: BuiltTable) -> str:
 
 def _lines(table: BuiltTable) -> Iterator[list[str]]:
     """Yield one line for each row, or two if the paper has figures in it."""
-    for row, by_column in table.rows.items():
-        figures = by_column.values()
-        ours = [_our_text(figure, table.digits) for figure in figures]
-        if table.paper_source is None:
-            yield [*row, *ours]
-        elif any(not math.isnan(figure.paper) for figure in figures):
-            printed = [_text(figure.paper, figure.paper_sd, table.digits) for figure in figures]
-            yield [*row, "paper", *printed]
-            yield [*("" for _ in row), "ours", *ours]
+    for row in table.rows:
+        ours = [_our_text(figure, table.digits) for figure in row.figures]
+        printed = [_text(figure.paper, table.digits) for figure in row.figures]
+        if table.paper is None:
+            yield [*row.labels, *ours]
+        elif any(figure.paper for figure in row.figures):
+            yield [*row.labels, "paper", *printed]
+            yield [*("" for _ in row.labels), "ours", *ours]
         else:
-            yield [*row, "ours", *ours]
+            yield [*row.labels, "ours", *ours]
 
 
 def _our_text(figure: Figure, digits: int) -> str:
-    if not figure.by_seed:
+    count = len(figure.by_seed)
+    if not count:
         return "not run" if figure.seeds else "-"
-    text = _text(figure.mean, figure.sd, digits)
-    return (
-        text if figure.is_complete else f"{text} ({len(figure.by_seed)} of {figure.seeds} seeds)"
-    )
+    text = _text(figure, digits)
+    return text if count == figure.seeds else f"{text} ({count} of {figure.seeds} seeds)"
 
 
-def _text(mean: float, sd: float, digits: int) -> str:
-    if math.isnan(mean):
+def _text(number: Figure | Printed | None, digits: int) -> str:
+    if number is None:
         return "-"
-    return f"{mean:.{digits}f}" + ("" if math.isnan(sd) else f" ± {sd:.{digits}f}")
-
-
-def _document(figure: Figure) -> dict[str, object]:
-    mean, sd, paper, paper_sd = (
-        None if math.isnan(value) else value
-        for value in (figure.mean, figure.sd, figure.paper, figure.paper_sd)
-    )
-    return {
-        "mean": mean,
-        "sd": sd,
-        "by_seed": {str(seed): value for seed, value in sorted(figure.by_seed.items())},
-        "seeds": figure.seeds,
-        "paper": None if paper is None else {"mean": paper, "sd": paper_sd},
-    }
+    sd = "" if number.sd is None else f" ± {number.sd:.{digits}f}"
+    return f"{number.mean:.{digits}f}{sd}"

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
 from modnorm.search.voting import Ballot, SettledVotes, plurality
+from modnorm.tasks.protocol import Judgement
 
 SCRIPTS = st.integers(1, 6).flatmap(
     lambda rows: st.lists(
@@ -19,11 +20,6 @@ SCRIPTS = st.integers(1, 6).flatmap(
 
 def answer(expert, vote):
     return ExpertAnswer(expert, vote, f"{expert} says {vote}", 1, truncated=False)
-
-
-def ballot(sheet, rows):
-    votes = [sheet[row].vote if row in sheet else None for row in range(rows)]
-    return Ballot(tuple(votes), (False,) * rows, tuple(row not in sheet for row in range(rows)))
 
 
 def one_after_another(script, *, ask_all=False):
@@ -52,7 +48,8 @@ def at_once(script, seed):
             for first in experts:
                 if first not in sheets:
                     break
-                settled.add(first, ballot(sheets[first], rows))
+                said = {row: Judgement(0, one.vote, False) for row, one in sheets[first].items()}
+                settled.add(first, Ballot.from_partial_answers(said, rows))
             begun[expert] = set(range(rows)) - set(settled.skippable(expert))
         else:
             expert = noise.choice(sorted(begun))

@@ -12,6 +12,9 @@ from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, Run
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import RowVote
 from modnorm.suites import Cell, LoadedSuite, load_suite
+from modnorm.suites.building import build_tables
+from modnorm.suites.outcomes import read_suite
+from modnorm.suites.rendering import BuiltTable
 from verification.labs.bundled_tasks import bundled_task
 
 SUITE: dict[str, object] = {
@@ -53,6 +56,12 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 def load(write: Callable[..., Path]) -> Callable[..., LoadedSuite]:
     """Load the suite with some keys replaced."""
     return lambda **changes: load_suite(write(**changes))
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Callable[[LoadedSuite], Sequence[BuiltTable]]:
+    """Build the tables of a suite from the results that `finish` wrote."""
+    return lambda loaded: build_tables(read_suite(loaded, tmp_path / "out"))
 
 
 def _votes(cell: Cell, right: Sequence[int], size: int) -> list[RowVote]:

@@ -2,8 +2,6 @@
 
 import pytest
 
-from modnorm.suites.building import build_tables
-from modnorm.suites.outcomes import read_suite
 from verification.labs.bundled_tasks import bundled_task
 
 CHANGES = {
@@ -20,7 +18,7 @@ TABLE = {"kind": "development", "title": "t", "rows": ["method", "rate"], "by": 
 
 
 @pytest.fixture
-def build(load, finish, tmp_path):
+def build(load, finish, tables):
     """Fill the table from development accuracies by rate, of both seeds."""
 
     def make(accuracies, **table):
@@ -29,7 +27,7 @@ def build(load, finish, tmp_path):
             for one in accuracies.get((cell.labels["rate"], cell.seed), ()):
                 first, *states = one
                 finish(cell, rewards=(0.1, 0.2, 0.3, 0.4), metrics={}, base=first, states=states)
-        return build_tables(read_suite(loaded, tmp_path / "out"))[0]
+        return tables(loaded)[0]
 
     return make
 
@@ -48,7 +46,7 @@ ALL = {
 def test_rows_have_the_first_best_and_last_state_by_seed(build):
     table = build(ALL)
     assert table.columns == ("First", "Best", "Last")
-    rows = {row: [one.by_seed for one in of.values()] for row, of in table.rows.items()}
+    rows = {row: [one.by_seed for one in of.values()] for row, of in table.figures.items()}
     assert rows["ES", "1"] == [{42: 50, 43: 50}, {42: 90, 43: 60}, {42: 25, 43: 25}]
 
 

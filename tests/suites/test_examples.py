@@ -1,7 +1,6 @@
 """The suites that ship: every one expands, and every published figure has its place."""
 
 from collections.abc import Mapping
-from math import isnan
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,7 @@ from modnorm.spec import HarvestSpec, TrainingSpec, load_spec
 from modnorm.spec.reading import differences
 from modnorm.spec_checks import check_names, check_resolved, check_splits_differ
 from modnorm.suites import load_suite
-from modnorm.suites.building import build_tables
 from modnorm.suites.cost_estimate import plan_cells
-from modnorm.suites.outcomes import read_suite
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(
@@ -50,16 +47,15 @@ def leaves(values):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_suite_expands_and_places_the_papers_figures(path, tmp_path):
+def test_a_suite_expands_and_places_the_papers_figures(path, tables):
     loaded = load_suite(path)
     assert len(loaded.cells) == CELLS.get(loaded.suite.name, len(loaded.cells))
     assert {cell.seed for cell in loaded.cells} == SEEDS.get(loaded.suite.name, {42, 43, 44})
-    tables = build_tables(read_suite(loaded, tmp_path))
-    for spec, table in zip(loaded.suite.tables, tables, strict=True):
-        figures = [figure for each in (table, *table.beside) for figure in each.figures]
-        placed = sum(not isnan(figure.paper) for figure in figures)
+    for spec, table in zip(loaded.suite.tables, tables(loaded), strict=True):
+        rows = [row for each in (table, *table.beside) for row in each.rows]
+        placed = sum(figure.paper is not None for row in rows for figure in row.figures)
         assert placed == (leaves(spec.paper.values) if spec.paper else 0), table.title
-        assert table.missing == len(table.figures) > 0
+        assert table.missing == len(table.rows) * len(table.columns) > 0
 
 
 CODER = {
@@ -74,7 +70,7 @@ CODER = {
 
 
 @pytest.mark.parametrize(("name", "count"), CODER.items())
-def test_cells_of_coder_models_are_the_papers(name, count, tmp_path):
+def test_cells_of_coder_models_are_the_papers(name, count, tables):
     """Only the model, drafts, ensembles and statistics differ."""
     paper = {cell.id: cell.spec for cell in load_suite(EXAMPLES / f"paper/{name}.yaml").cells}
     loaded = load_suite(EXAMPLES / f"coder/{name}.yaml")
@@ -87,7 +83,7 @@ def test_cells_of_coder_models_are_the_papers(name, count, tmp_path):
         }
         assert set(differences(cell.spec.model_dump(mode="json"), there)) <= allowed
         assert cell.spec.model.name in {"./models/coder-1.5b", "./models/coder-0.5b"}
-    assert build_tables(read_suite(loaded, tmp_path))
+    assert tables(loaded)
 
 
 def test_a_sweep_of_learning_rates_costs_what_the_paper_says():

@@ -1,35 +1,46 @@
+import json
 import re
 from dataclasses import replace
-from math import nan
 from typing import Any
 
-from modnorm.suites.rendering import BuiltTable, Figure, to_document, to_markdown
+from modnorm.suites import rendering
+from modnorm.suites.rendering import BuiltTable, Figure, Printed, TableRow
+
+
+def rows(figures):
+    return tuple(TableRow(labels, (figure,)) for labels, figure in figures.items())
+
 
 TABLE = BuiltTable(
     title="Accuracy",
     source="Table 9",
+    paper="Table 9, over seeds",
     headings=("model", "method"),
     columns=("Countdown",),
-    figures=(
-        Figure(("1.5B", "MN"), "Countdown", {42: 38.0, 43: 37.0}, 2, 37.5, 0.7071, 37.8, 0.87),
-        Figure(("1.5B", "RandOpt"), "Countdown", {42: 35.5}, 2, 35.5, nan, 35.67, nan),
-        Figure(("3B", "MN"), "Countdown", {}, 2, nan, nan, nan, nan),
+    rows=rows(
+        {
+            ("1.5B", "MN"): Figure(37.5, 0.7071, {42: 38.0, 43: 37.0}, 2, Printed(37.8, 0.87)),
+            ("1.5B", "RandOpt"): Figure(35.5, None, {42: 35.5}, 2, Printed(35.67, None)),
+            ("3B", "MN"): Figure(None, None, {}, 2, None),
+        }
     ),
+    missing=2,
     notes=("A note.",),
-    paper_source="Table 9, over seeds",
 )
 BESIDE = BuiltTable(
     title="Rows by m",
     source="",
+    paper=None,
     headings=("", "m"),
     columns=("p, %",),
-    figures=(Figure(("MN", "0"), "p, %", {42: 25.0}, 1, 25.0, nan, nan, nan),),
+    rows=rows({("MN", "0"): Figure(25.0, None, {42: 25.0}, 1, None)}),
+    missing=0,
 )
 BOTH = replace(TABLE, beside=(BESIDE,))
 
 
 def test_a_table_has_the_papers_line_above_ours_and_additional_figures_below():
-    text = to_markdown(BOTH)
+    text = rendering.to_markdown(BOTH)
     lines = [re.split(r" *\| *", line.strip("| ")) for line in text.splitlines() if line]
     assert [line for line in lines if ":" not in line[0]] == [
         ["### Accuracy (Table 9)"],
@@ -49,7 +60,9 @@ def test_a_table_has_the_papers_line_above_ours_and_additional_figures_below():
 
 
 def test_documents_keep_every_seed_and_additional_figures():
-    document: dict[str, Any] = to_document(BOTH)
+    document, beside = json.loads(
+        json.dumps([rendering.to_document(BOTH), rendering.to_document(BESIDE)])
+    )
     first, _, last = document["rows"]
     assert first["labels"] == ["1.5B", "MN"]
     assert first["figures"][0]["by_seed"] == {"42": 38.0, "43": 37.0}
@@ -57,4 +70,4 @@ def test_documents_keep_every_seed_and_additional_figures():
     empty: dict[str, Any] = {"mean": None, "sd": None, "by_seed": {}, "seeds": 2, "paper": None}
     assert last["figures"] == [empty]
     assert document["missing"] == 2
-    assert document["beside"] == [to_document(BESIDE)]
+    assert document["beside"] == [beside]

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.suites.building import build_tables
 from modnorm.suites.cost_estimate import estimate_cost, plan_cells
 from modnorm.suites.outcomes import profile_of, read_suite
 from tests.analysis.distillations import make_document
@@ -50,18 +49,14 @@ def distil(finish, tmp_path):
     return make
 
 
-def table_of(loaded, out, index=0):
-    return build_tables(read_suite(loaded, out))[index]
-
-
-def test_rows_have_base_search_students_and_the_gain_kept(loaded, distil, tmp_path):
+def test_rows_have_base_search_students_and_the_gain_kept(loaded, distil, tables):
     randopt, other, *_ = (cell for cell in loaded.cells if cell.labels["method"] == "RandOpt")
     distil(randopt, 0.2, [0.6, 0.7], [0.5, 0.65])
     distil(other, 0.2, [0.7, 0.7], [0.45, 0.5])
-    table = table_of(loaded, tmp_path / "out")
+    table = tables(loaded)[0]
     headings = ("base", "rank 1", "vote", "student 1", "student 2", "best student", "gain kept")
     assert table.columns == headings
-    (label, first), (_, second) = table.rows.items()
+    (label, first), (_, second) = table.figures.items()
     assert label == ("RandOpt",)
     values = {name: each.by_seed for name, each in first.items()}
     seeds = {randopt.seed: 65.0, other.seed: 50.0}
@@ -69,31 +64,31 @@ def test_rows_have_base_search_students_and_the_gain_kept(loaded, distil, tmp_pa
     assert values["vote"] == pytest.approx({randopt.seed: 60.0, other.seed: 70.0})
     assert values["best student"] == values["student 1"]
     assert values["gain kept"] == pytest.approx({randopt.seed: 75.0, other.seed: 50.0})
-    assert all(not each.by_seed and not each.is_complete for each in second.values())
+    assert all(not each.by_seed and each.seeds for each in second.values())
 
 
-def test_other_tables_read_the_first_search(load, distil, tmp_path):
+def test_other_tables_read_the_first_search(load, distil, tables, tmp_path):
     metric = {"kind": "metric", "title": "m", "rows": ["method"], "columns": ["K"]}
     loaded = load(base=DISTILLED, axes=AXES, tables=[TABLE, metric])
     cell = loaded.cells[0]
     distil(cell, 0.2, [0.6, 0.7], [0.5, 0.65])
-    figure = table_of(loaded, tmp_path / "out", 1).figures[1]
+    figure = tables(loaded)[1].rows[0].figures[1]
     assert figure.by_seed == {cell.seed: 75.0}
     assert profile_of(read_suite(loaded, tmp_path / "out").runs[cell.id]) == "p"
 
 
-def test_a_table_of_rounds_needs_distillations(load, tmp_path):
+def test_a_table_of_rounds_needs_distillations(load, tables):
     loaded = load(tables=[TABLE | {"rows": ["method", "task"]}])
     with pytest.raises(InvalidInputError, match="no distillation") as refused:
-        table_of(loaded, tmp_path / "out")
+        tables(loaded)[0]
     assert "section `distillation`" in (refused.value.remedy or "")
 
 
-def test_a_vote_without_a_gain_leaves_no_share(loaded, distil, tmp_path):
+def test_a_vote_without_a_gain_leaves_no_share(loaded, distil, tables):
     cell = loaded.cells[0]
     distil(cell, 0.6, [0.5, 0.5], [0.6, 0.6])
-    table = table_of(loaded, tmp_path / "out")
-    first = table.rows["RandOpt",]
+    table = tables(loaded)[0]
+    first = table.figures["RandOpt",]
     share = first["gain kept"]
     assert (share.by_seed, share.seeds) == ({}, len(loaded.cells) // 2 - 1)
     assert first["vote"].by_seed == {cell.seed: 50.0}
