@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from modnorm.analysis.analyses import analyze
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.figures import write_figures
 from modnorm.analysis.parquet_files import read_ballots
 from modnorm.analysis.run import Run
@@ -21,6 +20,7 @@ from modnorm.analysis.seeds import grid_interval
 from modnorm.analysis.uncertainty import ConfidenceInterval, sign_flip
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
+from modnorm.search.answers import BASE_INDEX
 from modnorm.spec import read_yaml
 from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables

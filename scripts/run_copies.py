@@ -16,7 +16,6 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from modnorm.analysis.answers import SPLITS
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA, read_ballots, write_votes
 from modnorm.analysis.run import Run, load_run
 from modnorm.analysis.run_data import EnsembleRow
@@ -24,6 +23,7 @@ from modnorm.analysis.run_files import ANSWERS, CANDIDATES, RESULTS, SPEC, TIMIN
 from modnorm.analysis.votes import VoteRecord, vote_records
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, write_file
+from modnorm.search.answers import SPLITS
 from modnorm.search.voting import count_votes
 
 ORIGIN = "origin.json"

@@ -10,12 +10,12 @@ import grpc
 import pytest
 
 from modnorm import Client
-from modnorm.analysis.answers import SPLITS, AnswerRecord
 from modnorm.analysis.export import RunRecords, write_run
 from modnorm.analysis.run_data import CandidateRow, RowsRecord, RunData
 from modnorm.client.connection import _CHANNEL_OPTIONS, Connection
 from modnorm.files import encode_json, write_file
-from modnorm.search.voting import Answer, Ballot, count_votes
+from modnorm.search.answers import SPLITS, Answer
+from modnorm.search.voting import Ballot, count_votes
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_stored_task, get_task
 from modnorm.tasks.columns import encode_rows
@@ -150,7 +150,16 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
         texts or {},
         descriptors,
         (
-            AnswerRecord.of(candidate, split, questions[split][row], stored(row, text, judged))
+            Answer(
+                candidate=candidate,
+                split=split,
+                row=row,
+                completion=text,
+                tokens=0,
+                truncated=False,
+                **asdict(questions[split][row]),
+                **asdict(judged),
+            )
             for (candidate, split), each in sorted(
                 answers.items(), key=lambda item: (item[0][0], SPLITS.index(item[0][1]))
             )
@@ -161,10 +170,6 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
     write_file(directory / "spec.json", encode_json(run.spec))
     write_run(directory, run, records)
     return directory
-
-
-def stored(row, text, judged):
-    return Answer(row=row, completion=text, tokens=0, truncated=False, **asdict(judged))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import grpc.aio
 
 from modnorm.errors import ModnormError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.search.voting import Answer
+from modnorm.search.answers import Answer
 from modnorm.services.common.channels import CHANNEL_OPTIONS
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
@@ -185,7 +185,15 @@ class Fleet:
         """Return answers that all have one random reward."""
         reward, text = self._random.random(), "x" * CHARACTERS
         return pack_answers(
-            Answer(row, text, reward, str(row % 3), row % 2 == 0, CHARACTERS // 4, truncated=False)
+            Answer(
+                row=row,
+                completion=text,
+                vote=str(row % 3),
+                reward=reward,
+                correct=row % 2 == 0,
+                tokens=CHARACTERS // 4,
+                truncated=False,
+            )
             for row in rows
         )
 

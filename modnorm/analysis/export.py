@@ -11,7 +11,6 @@ from dataclasses import astuple, dataclass
 from itertools import chain
 from pathlib import Path
 
-from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.candidates import CANDIDATE_TYPES, ranked_candidates
 from modnorm.analysis.document import ResultsDocument, results_document
 from modnorm.analysis.environments import environments_of, places
@@ -29,6 +28,7 @@ from modnorm.analysis.statistics import repeated_attempts, timing_scope
 from modnorm.analysis.votes import vote_records
 from modnorm.files import encode_json, write_file
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.answers import Answer
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RunRecords:
     """Scale map, profile and lineage by file name, those that the run has."""
     descriptors: Iterable[tuple[int, Descriptor]]
     """Index and resolved descriptor of each candidate, the base first."""
-    answers: Iterable[AnswerRecord]
+    answers: Iterable[Answer]
     """By candidate, then split, then row."""
 
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 import pyarrow as pa
 from pyarrow import dataset, parquet
 
-from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.run_files import ANSWERS, DESCRIPTORS, REWRITE, VOTES, unreadable
 from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError
 from modnorm.files import replaced_file
 from modnorm.hints import require_name
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.answers import Answer
 from modnorm.search.voting import AnswerCount, Ballot
 from modnorm.tasks.protocol import Judgement
 
@@ -55,7 +55,7 @@ def _type_of(hint: object) -> pa.DataType:
     return pa.list_(inner) if get_origin(hint) is tuple else inner
 
 
-ANSWER_SCHEMA = _schema_of(AnswerRecord)
+ANSWER_SCHEMA = _schema_of(Answer)
 VOTE_SCHEMA = _schema_of(VoteRecord)
 DESCRIPTOR_SCHEMA = pa.schema(
     [
@@ -75,7 +75,7 @@ DESCRIPTOR_SCHEMA = pa.schema(
 _COUNT = tuple(field.name for field in fields(AnswerCount))
 
 
-def write_answers(directory: Path, answers: Iterable[AnswerRecord]) -> None:
+def write_answers(directory: Path, answers: Iterable[Answer]) -> None:
     """Write `answers.parquet`, part by part, in bounded memory."""
     lines = ({name: getattr(answer, name) for name in ANSWER_SCHEMA.names} for answer in answers)
     _write(directory / ANSWERS, ANSWER_SCHEMA, lines)
@@ -102,10 +102,10 @@ def write_descriptors(directory: Path, descriptors: Iterable[tuple[int, Descript
     _write(directory / DESCRIPTORS, DESCRIPTOR_SCHEMA, lines)
 
 
-def read_answers(directory: Path, **wanted: Wanted) -> Iterator[AnswerRecord]:
+def read_answers(directory: Path, **wanted: Wanted) -> Iterator[Answer]:
     """Return an iterator over the answers of a run directory, in the order of the file."""
     lines = _read(directory / ANSWERS, ANSWER_SCHEMA, wanted)
-    return (AnswerRecord(**line) for line in lines)
+    return (Answer(**line) for line in lines)
 
 
 def read_ballots(

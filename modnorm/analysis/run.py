@@ -11,7 +11,6 @@ from typing import cast
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
-from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.analysis.candidates import CANDIDATE_TYPES, CandidateRecord, candidate_records
 from modnorm.analysis.document import SCHEMA, ResultsDocument
 from modnorm.analysis.environments import Environment
@@ -50,6 +49,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.hints import require_name
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
+from modnorm.search.answers import BASE_INDEX, SPLITS, Answer
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.spec.section import plain_words
 
@@ -149,7 +149,7 @@ class Run:
         row: int | None = None,
         *,
         wrong: bool = False,
-    ) -> Iterator[AnswerRecord]:
+    ) -> Iterator[Answer]:
         """Return an iterator over the matching answers by candidate, then split, then row.
 
         Args:

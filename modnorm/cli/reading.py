@@ -15,12 +15,12 @@ from modnorm.cli.options import Run, RunServer, open_run, opt
 from modnorm.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from modnorm.analysis.answers import AnswerRecord
     from modnorm.analysis.candidates import CandidateRecord
     from modnorm.analysis.run import Run as FinishedRun
     from modnorm.analysis.votes import VoteRecord
+    from modnorm.search.answers import Answer
 
-RecordT = TypeVar("RecordT", "AnswerRecord", "VoteRecord", "CandidateRecord")
+RecordT = TypeVar("RecordT", "Answer", "VoteRecord", "CandidateRecord")
 Limit = Annotated[int, opt("--limit LINES", "Most lines of the table.", min=1)]
 Row = Annotated[int | None, opt("--row INDEX", "Only this row.", min=0)]
 _TABLE_LINES = 50
@@ -112,7 +112,7 @@ def answers(
         _show(records, limit, whole=_show_answer, listed=_list_answers)
 
 
-def _list_answers(records: "Iterable[AnswerRecord]") -> None:
+def _list_answers(records: "Iterable[Answer]") -> None:
     headings = (
         *("candidate", "split", "row", "gold", "vote", "reward", "correct", "tokens"),
         "completion",
@@ -134,8 +134,8 @@ def _list_answers(records: "Iterable[AnswerRecord]") -> None:
     echo_table(headings, rows, {"split", "gold", "vote", "correct", "completion"})
 
 
-def _show_answer(answer: "AnswerRecord") -> None:
-    from modnorm.analysis.answers import BASE_INDEX
+def _show_answer(answer: "Answer") -> None:
+    from modnorm.search.answers import BASE_INDEX
 
     verdict = "right" if answer.correct else "wrong"
     cut = ", cut off by the cap" if answer.truncated else ""

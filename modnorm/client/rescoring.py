@@ -9,11 +9,11 @@ from itertools import groupby
 from operator import attrgetter, ne
 from typing import TypedDict
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.candidates import CandidateRecord
 from modnorm.analysis.run import Run
 from modnorm.analysis.run_data import BaseRow, EnsembleRow
 from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.search.answers import BASE_INDEX
 from modnorm.search.ranking import mean_reward, rank, select_experts
 from modnorm.search.voting import Ballot, count_votes
 from modnorm.tasks import Judgement, Row, Task, task_errors

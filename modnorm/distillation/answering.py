@@ -10,8 +10,8 @@ from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, GenerationLimits, Sampling, load_engine
 from modnorm.engines.settings import Numerics
+from modnorm.search.answers import Answer
 from modnorm.search.scoring import AnswerJudge, PromptedRows
-from modnorm.search.voting import Answer
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Row, Task
 from modnorm.tasks.task_errors import render_prompts
@@ -34,7 +34,7 @@ class AnsweringModel:
         prompts = [self._encoder.encode(each) for each in render_prompts(task, rows, name)]
         check_fit(prompts, self._max_tokens, self._checkpoint)
         limits = GenerationLimits(self._max_tokens)
-        return PromptedRows(task, rows, prompts, limits, f"{name} {{}}".format)
+        return PromptedRows(task, rows, prompts, limits, name)
 
     def answers(
         self,
@@ -45,7 +45,7 @@ class AnsweringModel:
         """Return judged answers of the weights that the engine holds now, in row order."""
         limits = replace(asked.limits, sampling=sampling)
         with (
-            AnswerJudge(self._judges, asked.task, asked.rows, asked.label) as judge,
+            AnswerJudge(self._judges, asked) as judge,
             closing(self.engine.generate(asked.prompts, limits)) as completions,
         ):
             for completion in completions:

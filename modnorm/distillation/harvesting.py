@@ -18,8 +18,9 @@ from modnorm.engines import Sampling
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.ranked_votes import OnProgress, ignore_progress
+from modnorm.search.answers import Answer
 from modnorm.search.scoring import PromptedRows
-from modnorm.search.voting import Answer, Ballot, count_votes
+from modnorm.search.voting import Ballot, count_votes
 from modnorm.spec import HarvestSpec
 from modnorm.spec_limits import MAX_SEED
 from modnorm.tasks import Row, Task

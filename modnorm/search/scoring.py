@@ -10,26 +10,50 @@ from typing import Self
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.answers import Answer
 from modnorm.search.stopping import EarlyStop, Threshold
-from modnorm.search.voting import Answer
 from modnorm.tasks.protocol import Row, Task
 from modnorm.tasks.task_errors import judge
+
+
+@dataclass(frozen=True, slots=True)
+class PromptedRows:
+    """Rows of a task, ready to be answered."""
+
+    task: Task
+    """Judges the completions."""
+    rows: Sequence[Row]
+    prompts: Sequence[Sequence[int]]
+    """Token ids of each row's prompt."""
+    limits: GenerationLimits
+    """Bounds of each completion."""
+    name: str = "row"
+    """Names a row in error messages, before its number."""
+    numbers: Sequence[int] = ()
+    """Index of each row in its split; empty if these are all rows of it."""
+
+    def judge(self, completion: Completion) -> Answer:
+        """Return the answer that a completion is."""
+        index = completion.index
+        number = self.numbers[index] if self.numbers else index
+        judgement = judge(self.task, self.rows[index], completion.text, f"{self.name} {number}")
+        return Answer(
+            row=number,
+            completion=completion.text,
+            reward=float(judgement.reward),  # a task may give any real number
+            vote=judgement.vote,
+            correct=bool(judgement.correct),
+            tokens=completion.tokens,
+            truncated=completion.finish is Finish.LENGTH,
+        )
 
 
 class AnswerJudge:
     """Judges a candidate's completions as they arrive; cancels the remaining ones on exit."""
 
-    def __init__(
-        self,
-        judges: Executor,
-        task: Task,
-        rows: Sequence[Row],
-        row_label: Callable[[int], str] = "row {}".format,
-    ) -> None:
+    def __init__(self, judges: Executor, prompted: PromptedRows) -> None:
         self._judges = judges
-        self._task = task
-        self._rows = rows
-        self._row_label = row_label
+        self._prompted = prompted
         self._answers: dict[int, Future[Answer]] = {}
         self._uncollected: list[Future[Answer]] = []
         self.rewards: list[float] = []
@@ -58,18 +82,16 @@ class AnswerJudge:
     @property
     def total(self) -> int:
         """Number of rows."""
-        return len(self._rows)
+        return len(self._prompted.rows)
 
     @property
     def complete(self) -> bool:
         """Whether all completions have arrived."""
-        return len(self._answers) == len(self._rows)
+        return len(self._answers) == self.total
 
     def judge(self, completion: Completion) -> None:
         """Queue a completion for judging."""
-        row = self._rows[completion.index]
-        label = self._row_label(completion.index)
-        answer = self._judges.submit(_judge, self._task, row, completion, label)
+        answer = self._judges.submit(self._prompted.judge, completion)
         self._answers[completion.index] = answer
         self._uncollected.append(answer)
 
@@ -92,19 +114,6 @@ class AnswerJudge:
         judged = {index: each for index, each in self._answers.items() if each.done()}
         self.cancel()
         self._answers = judged
-
-
-def _judge(task: Task, row: Row, completion: Completion, row_label: str) -> Answer:
-    judgement = judge(task, row, completion.text, row_label)
-    return Answer(
-        row=completion.index,
-        completion=completion.text,
-        reward=float(judgement.reward),  # a task may give any real number
-        vote=judgement.vote,
-        correct=bool(judgement.correct),
-        tokens=completion.tokens,
-        truncated=completion.finish is Finish.LENGTH,
-    )
 
 
 class ExcludedError(Exception):
@@ -140,21 +149,6 @@ class CandidatePoll:
         return stop.decide(answers.rewards, answers.total) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class PromptedRows:
-    """Rows of a task, ready to be answered."""
-
-    task: Task
-    """Judges the completions."""
-    rows: Sequence[Row]
-    prompts: Sequence[Sequence[int]]
-    """Token ids of each row's prompt."""
-    limits: GenerationLimits
-    """Bounds of each completion."""
-    label: Callable[[int], str] = "row {}".format
-    """Returns the name of a row in error messages, by its index."""
-
-
 def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
     engine: Engine,
     prompted: PromptedRows,
@@ -168,9 +162,7 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
     """Generate a candidate's answers to all rows while threads judge them."""
     started = time.perf_counter()
     with ExitStack() as on_error:
-        answers = on_error.enter_context(
-            AnswerJudge(judges, prompted.task, prompted.rows, prompted.label)
-        )
+        answers = on_error.enter_context(AnswerJudge(judges, prompted))
         poll = CandidatePoll(answers, stop, on_progress)
         with engine.candidate(descriptor, scale_map) as resolved:
             ready = time.perf_counter()

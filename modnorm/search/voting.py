@@ -9,25 +9,6 @@ from modnorm.search.ranking import Selection
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A candidate's judged answer to one row."""
-
-    row: int
-    """Index of the row."""
-    completion: str
-    reward: float
-    """Selection reward."""
-    vote: str | None
-    """Vote key; None if the answer is not valid."""
-    correct: bool
-    """Whether the vote, taken alone, is right."""
-    tokens: int
-    """Generated tokens, the stop token included."""
-    truncated: bool
-    """Whether the completion cap ended it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Tally:
     """The outcome of one vote."""
 
@@ -79,7 +60,7 @@ def count_answers(votes: Sequence[str | None], experts: Sequence[int]) -> tuple[
 
 
 class JudgedAnswer(Protocol):
-    """One expert's judged answer to one row, for example `modnorm.search.voting.Answer`."""
+    """One expert's judged answer to one row, for example `modnorm.search.answers.Answer`."""
 
     @property
     def vote(self) -> str | None:

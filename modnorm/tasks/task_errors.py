@@ -151,7 +151,7 @@ _ATTEMPTS = 3
 
 
 class StoredCompletion(Protocol):
-    """A stored completion of one row, for instance `modnorm.search.voting.Answer`."""
+    """A stored completion of one row, for instance `modnorm.search.answers.Answer`."""
 
     @property
     def row(self) -> int:

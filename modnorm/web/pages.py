@@ -10,13 +10,13 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.types import Scope
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.candidates import candidate_records
 from modnorm.analysis.environments import describe_differing
 from modnorm.analysis.plots import PlotData, draw_plot, follow_theme, plot_names
 from modnorm.analysis.report import PLOT_CAPTIONS, page_environment, report_parts
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
+from modnorm.search.answers import BASE_INDEX
 from modnorm.web.queries import PAGE_LINES, PageQuery, read_query
 from modnorm.web.sources import Catalog, ViewedRun
 

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -93,7 +92,8 @@ class JobScorer:
                     [stored[number] for number in rows],
                     [prompts[number] for number in rows],
                     GenerationLimits(job.max_tokens),
-                    label=lambda index: f"{split_name(job)} row {rows[index]}",
+                    f"{split_name(job)} row",
+                    rows,
                 ),
                 descriptor,
                 self._artifacts.scale_map(job.descriptor.scale_map_digest),
@@ -119,7 +119,7 @@ class JobScorer:
                     score_seconds=time.perf_counter() - answered.since,
                     stopped=answered.stopped,
                     normaliser=normaliser,
-                    answers=pack_answers(replace(one, row=rows[one.row]) for one in answers),
+                    answers=pack_answers(answers),
                 )
             )
             self.metrics.scored(answers)

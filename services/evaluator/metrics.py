@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from modnorm.search.voting import Answer
+from modnorm.search.answers import Answer
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.parquet_files import (
     ANSWER_SCHEMA,
     GROUP_LINES,
@@ -16,10 +15,11 @@ from modnorm.analysis.parquet_files import (
 )
 from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError
+from modnorm.search.answers import Answer
 from modnorm.search.voting import AnswerCount, Ballot
 from tests.faults import error_at
 
-ANSWER = AnswerRecord(
+ANSWER = Answer(
     candidate=-1,
     split="selection",
     row=0,

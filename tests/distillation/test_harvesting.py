@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from modnorm.distillation.harvesting import COUNTS, DATASET, Harvest
-from modnorm.search.voting import Answer
+from modnorm.search.answers import Answer
 from modnorm.spec import HarvestSpec
 from modnorm.tasks import get_task
 

@@ -1,8 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 
 from modnorm.errors import EngineError
 from modnorm.sandbox import ProgramOutcome, Verdict
-from modnorm.search.voting import Answer
 from modnorm.tasks import get_task
 from modnorm.tasks.task_errors import rescore
 
@@ -11,15 +12,7 @@ ROWS = [TASK.parse({"question": "q", "answer": f"#### {n}"}) for n in ("1000", "
 
 
 def answer(row, completion):
-    return Answer(
-        row=row,
-        completion=completion,
-        reward=0.0,
-        vote=None,
-        correct=False,
-        tokens=1,
-        truncated=False,
-    )
+    return SimpleNamespace(row=row, completion=completion)
 
 
 def test_stored_completions_are_judged_by_another_scorer():

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from modnorm.engines.protocol import Completion, Finish
+from modnorm.engines.protocol import Completion, Finish, GenerationLimits
 from modnorm.errors import IncompatibleError, InvalidInputError
-from modnorm.search.scoring import _judge
+from modnorm.search.scoring import PromptedRows
 from modnorm.spec import DataSpec
 from modnorm.tasks.gsm8k import Gsm8k
 from modnorm.tasks.protocol import Judgement
@@ -17,7 +17,7 @@ from modnorm.tasks.row_loading import load_data
 from modnorm.tasks.task_errors import metric, render_prompts
 from tests.faults import error_at
 
-COMPLETION = Completion(0, "#### 1", tokens=1, finish=Finish.STOP)
+COMPLETION, LIMITS = Completion(0, "#### 1", 1, Finish.STOP), GenerationLimits(8)
 
 
 class Broken(Gsm8k):
@@ -40,7 +40,7 @@ PLACE = re.escape(f"{__file__}:{Broken._end.__code__.co_firstlineno + 2}")
 
 
 def judge(outcome: Any) -> None:
-    _judge(Broken(outcome), {}, COMPLETION, "row 3")
+    PromptedRows(Broken(outcome), [{}], [()], LIMITS, numbers=[3]).judge(COMPLETION)
 
 
 def test_a_judge_that_raises_is_fatal_also_from_another_process() -> None:

@@ -19,7 +19,7 @@ import redis
 
 from modnorm.errors import ModnormError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.search.voting import Answer
+from modnorm.search.answers import Answer
 from modnorm.services.aggregator.storage.tables import unpack_coefficients
 from modnorm.services.common.channels import CHANNEL_OPTIONS
 from modnorm.services.common.queue import QUEUE, announce_work, make_celery
@@ -357,7 +357,15 @@ def _forged(
         descriptor=descriptor,
         worker=worker,
         answers=pack_answers(
-            Answer(row, "forged", 1e6, "forged", correct=False, tokens=1, truncated=False)
+            Answer(
+                row=row,
+                completion="forged",
+                vote="forged",
+                reward=1e6,
+                correct=False,
+                tokens=1,
+                truncated=False,
+            )
             for row in range(rows)
         ),
     )

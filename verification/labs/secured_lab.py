@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from typing_extensions import override
 
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.search.voting import Answer
+from modnorm.search.answers import Answer
 from modnorm.services.aggregator.server import Aggregator
 from modnorm.services.calibrator.server import build as build_calibrator
 from modnorm.services.common.logging import logging_to

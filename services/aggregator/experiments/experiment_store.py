@@ -8,14 +8,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select, tuple_
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.run_data import BaseRow, EnsembleRow, StateRow
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import needs_profile
-from modnorm.search.voting import Answer
+from modnorm.search.answers import BASE_INDEX, Answer
 from modnorm.services.aggregator.experiments.admission import Admission, admit_questions
 from modnorm.services.aggregator.experiments.iterative_updates import (
     evaluated_states,

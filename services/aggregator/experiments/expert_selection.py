@@ -7,7 +7,7 @@ from threading import Lock
 from sqlalchemy import select as select_columns
 from sqlmodel import Session, col, select
 
-from modnorm.analysis.answers import BASE_INDEX
+from modnorm.search.answers import BASE_INDEX
 from modnorm.search.ranking import Selection, select_experts
 from modnorm.search.stopping import Threshold, Thresholds
 from modnorm.search.voting import Ballot, SettledVotes

@@ -14,7 +14,6 @@ from math import fsum
 
 from sqlmodel import Session, col, select
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.run_data import StateRow
 from modnorm.baselines.updates import (
     DevelopmentResult,
@@ -28,6 +27,7 @@ from modnorm.baselines.updates import (
 from modnorm.errors import PreconditionError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest
+from modnorm.search.answers import BASE_INDEX
 from modnorm.search.ranking import mean_reward
 from modnorm.services.aggregator.experiments.lifecycle import Batch, add_candidates
 from modnorm.services.aggregator.storage.tables import (

@@ -13,8 +13,8 @@ from typing import Self
 from sqlalchemy import update
 from sqlmodel import Session, col, func, select
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.answers import BASE_INDEX
 from modnorm.services.aggregator.experiments.reuse import NewJob, content_keys, reuse_evaluations
 from modnorm.services.aggregator.storage.database import transaction_time
 from modnorm.services.aggregator.storage.dialects import insert_rows

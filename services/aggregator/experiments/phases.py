@@ -9,8 +9,8 @@ from dataclasses import asdict
 
 from sqlmodel import Session, func, select
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
+from modnorm.search.answers import BASE_INDEX
 from modnorm.search.ranking import Selection, expert_union
 from modnorm.search.voting import count_votes
 from modnorm.services.aggregator.experiments.expert_selection import ballots_of, selection_of

@@ -12,13 +12,13 @@ from pathlib import Path
 from sqlalchemy import case
 from sqlmodel import col, select
 
-from modnorm.analysis.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.analysis.export import RunRecords, write_run
 from modnorm.analysis.run_data import CandidateRow, RowsRecord, RunData
 from modnorm.analysis.run_files import LINEAGE, PREDICTIONS, PROFILE, SCALE_MAP, SPEC, rows_file
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
+from modnorm.search.answers import BASE_INDEX, SPLITS, Answer
 from modnorm.search.stopping import Interval
 from modnorm.search.voting import RowVote
 from modnorm.services.aggregator.experiments.experiment_store import (
@@ -129,7 +129,7 @@ def _texts(results: ExperimentStore, record: ExperimentRecord) -> Mapping[str, s
 
 def _answers(
     database: Database, experiment_id: str, questions: Mapping[str, Sequence[ReadableRow]]
-) -> Iterator[AnswerRecord]:
+) -> Iterator[Answer]:
     """Yield answers by candidate, then split, then row."""
     order = case({split: place for place, split in enumerate(SPLITS)}, value=col(Job.split))
     query = (
@@ -143,7 +143,13 @@ def _answers(
         for candidate, split, content in session.exec(query):
             for answer in unpack_answers(content):
                 question = questions[split][answer.row]
-                yield AnswerRecord.of(candidate, str(split), question, answer)
+                yield replace(
+                    answer,
+                    candidate=candidate,
+                    split=str(split),
+                    prompt=question.prompt,
+                    gold=question.gold,
+                )
 
 
 def ensemble_votes(

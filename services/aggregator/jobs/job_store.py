@@ -9,7 +9,7 @@ from sqlalchemy import Exists, SQLColumnExpression, or_, update
 from sqlmodel import Session, col, exists, select
 
 from modnorm.errors import ModnormError, UnavailableError
-from modnorm.search.voting import Answer
+from modnorm.search.answers import Answer
 from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,

@@ -10,9 +10,9 @@ from sqlmodel import Session, col, select
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.answers import Answer
 from modnorm.search.ranking import mean_reward
 from modnorm.search.stopping import Interval, score_interval
-from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,

@@ -23,10 +23,10 @@ from sqlalchemy import Text as SqlText
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.run_data import EnsembleRow
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.answers import BASE_INDEX
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.wire.tokens import DEFAULT_TENANT

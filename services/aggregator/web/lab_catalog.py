@@ -8,10 +8,10 @@ from functools import partial
 from sqlalchemy import func
 from sqlmodel import Session, col, select
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
 from modnorm.analysis.run import Run, load_run
 from modnorm.analysis.uncertainty import accuracy_interval
+from modnorm.search.answers import BASE_INDEX
 from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.messages import event_message
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories

@@ -5,17 +5,16 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from sqlmodel import col, select
 
-from modnorm.analysis.answers import BASE_INDEX
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.voting import Answer
+from modnorm.search.answers import BASE_INDEX, Answer
 from modnorm.services.aggregator.experiments.admission import Admission
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
@@ -47,7 +46,7 @@ from modnorm.v1.evaluation_pb2 import (
     LeaseState,
     ReportJobRequest,
 )
-from modnorm.wire.answer_sheets import pack_text
+from modnorm.wire.answer_sheets import _row_of, pack_text
 from modnorm.wire.conversions import descriptor_to_proto
 from verification.labs.waiting import HANG_SECONDS
 
@@ -75,9 +74,7 @@ def judged(index: int, row: Row, completion: str) -> Answer:
     return Answer(
         row=index,
         completion=completion,
-        reward=judgement.reward,
-        vote=judgement.vote,
-        correct=judgement.correct,
+        **asdict(judgement),
         tokens=len(completion),
         truncated=False,
     )
@@ -140,7 +137,7 @@ class Report:
 
     @property
     def message(self) -> ReportJobRequest:
-        sheet = json.dumps([astuple(answer) for answer in self.answers])  # also with NaN
+        sheet = json.dumps(list(map(_row_of, self.answers)))  # also with NaN
         return ReportJobRequest(
             lease=Lease(job_id=self.job_id, token=self.token),
             worker="w",

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from modnorm.errors import InvalidInputError
+from modnorm.search.answers import Answer
 from modnorm.search.stopping import EarlyStop, Threshold
-from modnorm.search.voting import Answer
 from modnorm.services.aggregator.experiments.run_writing import ensemble_votes
 from modnorm.services.aggregator.jobs.leases import Claim
 from modnorm.services.aggregator.storage.tables import FailureKind, Split

@@ -4,7 +4,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.search.voting import Answer
+from modnorm.search.answers import Answer
 from modnorm.services.aggregator.storage.tables import pack_coefficients, unpack_coefficients
 from modnorm.wire.answer_sheets import pack_answers, unpack_answers
 
