@@ -10,8 +10,9 @@ import grpc
 import pytest
 
 from modnorm import Client
-from modnorm.analysis.export import RunRecords, write_run
+from modnorm.analysis.export import write_run
 from modnorm.analysis.run_data import CandidateRow, RowsRecord, RunData
+from modnorm.analysis.run_files import rows_file
 from modnorm.client.connection import _CHANNEL_OPTIONS, Connection
 from modnorm.files import encode_json, write_file
 from modnorm.search.answers import SPLITS, Answer
@@ -145,9 +146,15 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
         },
         timings={"experiment": experiment.id, "phases": {}},
     )
-    records = RunRecords(
-        rows,
-        texts or {},
+    (directory / "rows").mkdir(parents=True, exist_ok=True)
+    for split, lines in rows.items():
+        write_file(directory / rows_file(split), "".join(f"{row}\n" for row in lines).encode())
+    for name, text in (texts or {}).items():
+        write_file(directory / name, text.encode())
+    write_file(directory / "spec.json", encode_json(run.spec))
+    write_run(
+        directory,
+        run,
         descriptors,
         (
             Answer(
@@ -166,9 +173,6 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
             for row, (text, judged) in enumerate(each)
         ),
     )
-    directory.mkdir(parents=True, exist_ok=True)
-    write_file(directory / "spec.json", encode_json(run.spec))
-    write_run(directory, run, records)
     return directory
 
 

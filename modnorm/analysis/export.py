@@ -1,4 +1,4 @@
-"""The files of a run directory (`modnorm.analysis.run_files`), written from records and figures.
+"""The files of a run directory (`modnorm.analysis.run_files`) that follow from its data.
 
 Every file is a function of the run's data and is written whole or not at all.
 """
@@ -6,8 +6,8 @@ Every file is a function of the run's data and is written whole or not at all.
 import csv
 import io
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable
+from dataclasses import astuple
 from itertools import chain
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from modnorm.analysis.parquet_files import (
 from modnorm.analysis.plots import draw_plots, plot_data
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import RunData
-from modnorm.analysis.run_files import CANDIDATES, REPORT, REPORTING, RESULTS, TIMINGS, rows_file
+from modnorm.analysis.run_files import CANDIDATES, REPORT, REPORTING, RESULTS, TIMINGS
 from modnorm.analysis.statistics import repeated_attempts, timing_scope
 from modnorm.analysis.votes import vote_records
 from modnorm.files import encode_json, write_file
@@ -31,42 +31,27 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.answers import Answer
 
 
-@dataclass(frozen=True)
-class RunRecords:
-    """The records of a run; iterators are read once, part by part."""
-
-    rows: Mapping[str, Sequence[str]]
-    """By split, each row as JSON in the task's schema; none of a split without rows."""
-    texts: Mapping[str, str]
-    """Scale map, profile and lineage by file name, those that the run has."""
-    descriptors: Iterable[tuple[int, Descriptor]]
-    """Index and resolved descriptor of each candidate, the base first."""
-    answers: Iterable[Answer]
-    """By candidate, then split, then row."""
-
-
 def write_run(
     directory: Path,
     run: RunData,
-    records: RunRecords | None = None,
+    descriptors: Iterable[tuple[int, Descriptor]] = (),
+    answers: Iterable[Answer] = (),
     *,
     started: float | None = None,
 ) -> ResultsDocument:
-    """Write a run's files into a directory, made where absent; older ones are replaced."""
+    """Write the files that follow from a run into a directory; older ones are replaced.
+
+    Args:
+        directory: Made where absent.
+        run: The run.
+        descriptors: Index and resolved descriptor of each candidate, the base first.
+        answers: By candidate, then split, then row; read once, part by part.
+        started: When the writing began, by `time.monotonic`; it is timed if this is given.
+    """
     (directory / "plots").mkdir(parents=True, exist_ok=True)
-    if records is None:
-        ballots, golds = read_ballots(None, max((each.rows for each in run.ensembles), default=0))
-    else:
-        (directory / "rows").mkdir(exist_ok=True)
-        for split, rows in records.rows.items():
-            if rows:
-                content = "".join(f"{row}\n" for row in rows).encode()
-                write_file(directory / rows_file(split), content)
-        for name, text in records.texts.items():
-            write_file(directory / name, text.encode())
-        write_descriptors(directory, records.descriptors)
-        write_answers(directory, records.answers)
-        ballots, golds = read_ballots(directory, len(records.rows["heldout"]))
+    write_descriptors(directory, descriptors)
+    write_answers(directory, answers)
+    ballots, golds = read_ballots(directory, run.data["heldout"].rows)
     ensembles = sorted(run.ensembles, key=lambda each: (each.population, each.ensemble_size))
     votes = (
         vote_records(each, run.votes[each.population, each.ensemble_size], ballots, golds)

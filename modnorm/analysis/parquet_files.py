@@ -108,17 +108,13 @@ def read_answers(directory: Path, **wanted: Wanted) -> Iterator[Answer]:
     return (Answer(**line) for line in lines)
 
 
-def read_ballots(
-    directory: Path | None, rows: int
-) -> tuple[Mapping[int, Ballot], list[str | None]]:
+def read_ballots(directory: Path, rows: int) -> tuple[Mapping[int, Ballot], list[str | None]]:
     """Return the votes of each model on the held-out rows, by candidate, and the gold answers.
 
     The ballot of an expert without answers is empty: the votes of all rows may be settled.
     """
     golds: list[str | None] = [None] * rows
     ballots: defaultdict[int, Ballot] = defaultdict(partial(Ballot.from_partial_answers, {}, rows))
-    if directory is None:
-        return ballots, golds
     lines = _read(
         directory / ANSWERS,
         ANSWER_SCHEMA,

@@ -9,7 +9,8 @@ from modnorm.analysis.export import write_run
 
 pytestmark = pytest.mark.usefixtures("with_plots")
 
-DETERMINISTIC = ["results.json", "candidates.csv", "votes.parquet", "report.html"]
+PARQUET = {"answers.parquet", "descriptors.parquet", "votes.parquet"}
+FILES = {*PARQUET, "results.json", "candidates.csv", "report.html", "timings.json"}
 
 
 def content(directory):
@@ -25,8 +26,7 @@ def test_a_run_directory_holds_everything(run, directory):
         "reward-histogram",
         "vote-support",
     ]
-    expected = {*DETERMINISTIC, "timings.json", *(f"plots/{name}.png" for name in plots)}
-    assert set(content(directory)) == expected
+    assert set(content(directory)) == FILES | {f"plots/{name}.png" for name in plots}
 
 
 def test_equal_experiments_leave_equal_bytes_but_for_timings(make_run, tmp_path):

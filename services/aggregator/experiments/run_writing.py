@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import case
 from sqlmodel import col, select
 
-from modnorm.analysis.export import RunRecords, write_run
+from modnorm.analysis.export import write_run
 from modnorm.analysis.run_data import CandidateRow, RowsRecord, RunData
 from modnorm.analysis.run_files import LINEAGE, PREDICTIONS, PROFILE, SCALE_MAP, SPEC, rows_file
 from modnorm.errors import InvalidInputError
@@ -67,14 +67,19 @@ def write_directory(directory: Path, database: Database, record: ExperimentRecor
     candidates = results.candidates(experiment.id)
     shared = overlap(task, rows["selection"], rows["heldout"])
     run = _run_data(results, record, candidates, ensemble_votes(database, record), shared)
-    records = RunRecords(
-        rows=rows,
-        texts=_texts(results, record),
-        descriptors=((each.candidate.index, each.candidate.descriptor) for each in candidates),
-        answers=_answers(database, experiment.id, questions),
-    )
     write_file(directory / SPEC, encode_json(run.spec))
-    write_run(directory, run, records, started=started)
+    (directory / "rows").mkdir()
+    texts = {rows_file(split): "".join(f"{row}\n" for row in rows[split]) for split in SPLITS}
+    for name, text in {**texts, **_texts(results, record)}.items():
+        if text:
+            write_file(directory / name, text.encode())
+    write_run(
+        directory,
+        run,
+        ((each.candidate.index, each.candidate.descriptor) for each in candidates),
+        _answers(database, experiment.id, questions),
+        started=started,
+    )
 
 
 def _write_votes(directory: Path, results: ExperimentStore, experiment: Experiment) -> None:
@@ -115,7 +120,7 @@ def _rows(results: ExperimentStore, experiment: Experiment, split: Split) -> tup
 
 
 def _texts(results: ExperimentStore, record: ExperimentRecord) -> Mapping[str, str]:
-    """Return the texts of the records by file name, those that the run has."""
+    """Return scale map, profile and lineage by file name, those that the run has."""
     experiment, found = record.experiment, {}
     if experiment.scale_map_digest:
         found[SCALE_MAP] = results.artifact(experiment.scale_map_digest)
