@@ -136,13 +136,12 @@ async def answer_requests(server: "Server", listener: socket.socket) -> None:
 
     from modnorm.errors import EngineError
     from modnorm.serving.api_errors import ApiError
-    from modnorm.serving.app import build_app
     from modnorm.web.guard import LOOPBACK, Guard
 
     refusal = ApiError(421, "this server does not answer to that host name").response()
     # Without keys, no page of another site may ask.
     hosts = None if server.keys.are_needed else LOOPBACK
-    serving = uvicorn.Server(_config(Guard(build_app(server), hosts, refusal)))
+    serving = uvicorn.Server(_config(Guard(server.app(), hosts, refusal)))
     watching = asyncio.create_task(_stop_without_engine(serving, server.answering))
     try:
         await serving.serve(sockets=[listener])

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 from uuid import uuid4
 
@@ -123,9 +123,9 @@ T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Server:
-    """The parts of the application."""
+    """The application and its parts."""
 
     ensemble: ServedEnsemble
     answering: SwitchingAnswers
@@ -134,28 +134,21 @@ class Server:
     keys: ApiKeys
     created: int
     """Unix time of the start."""
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "encoding"))
+    """Encodes prompts: a long one takes half a second, in which probes must be answered."""
 
-
-def build_app(server: Server) -> Starlette:
-    endpoints = _Endpoints(server)
-    return Starlette(
-        routes=[
-            Route(CHAT, endpoints.guarded(endpoints.chat), methods=["POST"]),
-            Route("/v1/models", endpoints.guarded(endpoints.models), methods=["GET"]),
-            Route("/v1/models/{name}", endpoints.guarded(endpoints.model), methods=["GET"]),
-            Route("/healthz", endpoints.alive, methods=["GET"]),
-            Route("/readyz", endpoints.ready, methods=["GET"]),
-            Route("/metrics", endpoints.measured, methods=["GET"]),
-        ],
-        exception_handlers={HTTPException: _unknown},
-    )
-
-
-class _Endpoints:
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._encoding = ThreadPoolExecutor(1, "encoding")
-        """Encodes prompts: a long one takes half a second, in which probes must be answered."""
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route(CHAT, self.guarded(self.chat), methods=["POST"]),
+                Route("/v1/models", self.guarded(self.models), methods=["GET"]),
+                Route("/v1/models/{name}", self.guarded(self.model), methods=["GET"]),
+                Route("/healthz", self.alive, methods=["GET"]),
+                Route("/readyz", self.ready, methods=["GET"]),
+                Route("/metrics", self.measured, methods=["GET"]),
+            ],
+            exception_handlers={HTTPException: _unknown},
+        )
 
     def guarded(self, handler: Handler) -> Handler:
         """Return a handler that checks the key, counts the request and reports errors."""
@@ -163,7 +156,7 @@ class _Endpoints:
         async def respond(request: Request) -> Response:
             begun = time.monotonic()
             try:
-                self._server.keys.check(request.headers.get("authorization", ""))
+                self.keys.check(request.headers.get("authorization", ""))
                 response = await handler(request)
             except ApiError as error:
                 response = error.response()
@@ -175,7 +168,7 @@ class _Endpoints:
                 response = ApiError(500, "the server failed", kind="server_error").response()
             route = request.scope["path"] if "name" not in request.path_params else "/v1/models/"
             seconds = time.monotonic() - begun
-            self._server.metrics.count_request(route, response.status_code, seconds)
+            self.metrics.count_request(route, response.status_code, seconds)
             return response
 
         return respond
@@ -192,44 +185,44 @@ class _Endpoints:
 
     async def models(self, _request: Request) -> Response:
         """List the ensemble and its experts."""
-        names = self._server.ensemble.models
-        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
+        data = [self._model(name) for name in self.ensemble.models]
+        return JSONResponse({"object": "list", "data": data})
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["name"]
-        self._server.ensemble.require_model(name)
+        self.ensemble.require_model(name)
         return JSONResponse(self._model(name))
 
     async def alive(self, _request: Request) -> Response:
         """Tell whether the process works: the liveness probe."""
-        return _state(is_good=self._server.answering.is_alive)
+        return _state(is_good=self.answering.is_alive)
 
     async def ready(self, _request: Request) -> Response:
         """Tell whether requests are answered: the readiness and startup probe."""
-        return _state(is_good=self._server.answering.is_ready)
+        return _state(is_good=self.answering.is_ready)
 
     async def measured(self, _request: Request) -> Response:
-        return Response(self._server.metrics.text(), media_type=_PLAIN)
+        return Response(self.metrics.text(), media_type=_PLAIN)
 
     async def _question(self, body: ChatBody) -> Question:
         """Return the question of a request, encoded within the limit of the server."""
-        loop, ensemble = asyncio.get_running_loop(), self._server.ensemble
-        with self._server.limit.place():
-            return await loop.run_in_executor(self._encoding, ensemble.question, body)
+        loop = asyncio.get_running_loop()
+        with self.limit.place():
+            return await loop.run_in_executor(self._pool, self.ensemble.question, body)
 
     async def _prediction(self, model: str, question: Question) -> Prediction:
         """Return the answer to a question, within the limit of the server."""
-        with self._server.limit.place():
-            prediction = await self._server.answering.answer(model, question)
-        self._server.metrics.count_answer(prediction)
+        with self.limit.place():
+            prediction = await self.answering.answer(model, question)
+        self.metrics.count_answer(prediction)
         return prediction
 
     def _model(self, name: str) -> dict[str, object]:
-        experts = self._server.ensemble.models[name].indices
+        experts = self.ensemble.models[name].indices
         return {
             "id": name,
             "object": "model",
-            "created": self._server.created,
+            "created": self.created,
             "owned_by": "modnorm",
             "modnorm": {"candidates": list(experts)},
         }

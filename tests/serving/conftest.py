@@ -15,7 +15,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
 from modnorm.serving.api_errors import ApiKeys, RequestLimit, ServerMetrics
-from modnorm.serving.app import Server, build_app
+from modnorm.serving.app import Server
 from modnorm.serving.served_ensemble import ServedEnsemble
 from modnorm.serving.switching_answers import SwitchingAnswers
 from modnorm.spec import ModelSpec
@@ -121,7 +121,7 @@ def serve(ensemble, engine):
                 ApiKeys(keys),
                 1_700_000_000,
             )
-            config = uvicorn.Config(build_app(parts), log_level="critical", lifespan="off")
+            config = uvicorn.Config(parts.app(), log_level="critical", lifespan="off")
             server = uvicorn.Server(config)
             listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
             thread = threading.Thread(target=run, args=(answering, server, listener))
