@@ -139,7 +139,7 @@ class RankGroup:
 
     def _apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> list[Descriptor]:
         resolved = self._call("apply", pack_descriptor(descriptor), scale_map.digest)
-        return [unpack_descriptor(packed) for packed in resolved if isinstance(packed, dict)]
+        return [unpack_descriptor(packed) for packed in resolved if isinstance(packed, bytes)]
 
     def _gather(self, tensor: PhysicalTensor) -> torch.Tensor:
         whole = torch.empty(tensor.shape, dtype=self._dtype)

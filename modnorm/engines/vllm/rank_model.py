@@ -91,7 +91,7 @@ class RankModel:
         self._synchronize()
         self._lineage = lineage
 
-    def apply(self, descriptor: dict[str, Value], scale_map: str) -> Value:
+    def apply(self, descriptor: bytes, scale_map: str) -> Value:
         """Write the candidate's weights over the base; return its descriptor, resolved."""
         self._synchronize()
         self._clear_cache()

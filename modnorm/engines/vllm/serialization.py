@@ -4,8 +4,10 @@ vLLM's serialisers change other types, for instance a tuple into a list. A retur
 cannot write blocks the caller.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
+
+from pydantic import TypeAdapter
 
 from modnorm import errors
 from modnorm.errors import EngineError, EvaluationError, ModnormError, PreconditionError
@@ -16,6 +18,7 @@ Value = str | int | float | bytes | None | list["Value"] | dict[str, "Value"]
 """An argument or an answer."""
 Answer = dict[str, Value]
 """`{"value": ...}` or `{"error": name, "message": ..., "field": ..., "remedy": ...}`."""
+_DESCRIPTOR = TypeAdapter(Descriptor)
 
 
 def answer(work: Callable[[], Value]) -> Answer:
@@ -47,26 +50,13 @@ def value_of(received: Answer) -> Value:
     )
 
 
-def pack_descriptor(descriptor: Descriptor) -> dict[str, Value]:
-    """Return a descriptor as plain values; the seed as text, because it may exceed 2^64."""
-    packed: dict[str, Value] = asdict(descriptor)
-    coefficients = descriptor.coefficients
-    packed["coefficients"] = None if coefficients is None else list(coefficients)
-    packed["seed"] = str(descriptor.seed)
-    return packed
+def pack_descriptor(descriptor: Descriptor) -> bytes:
+    """Return a descriptor as JSON."""
+    return _DESCRIPTOR.dump_json(descriptor)
 
 
-def unpack_descriptor(packed: Mapping[str, Value]) -> Descriptor:
-    coefficients = packed["coefficients"]
-    return Descriptor(
-        noise=str(packed["noise"]),
-        seed=int(str(packed["seed"])),
-        method=str(packed["method"]),
-        radius=float(str(packed["radius"])),
-        scale_map=str(packed["scale_map"]),
-        coefficients=None if coefficients is None else unpack_floats(coefficients),
-        lineage=str(packed["lineage"]),
-    )
+def unpack_descriptor(packed: bytes) -> Descriptor:
+    return _DESCRIPTOR.validate_json(packed)
 
 
 def pack_lineage(lineage: Lineage | None, held: str | None) -> tuple[str, str]:
