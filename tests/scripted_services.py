@@ -15,7 +15,7 @@ from modnorm.analysis.run_data import CandidateRow, RowsRecord, RunData
 from modnorm.analysis.run_files import rows_file
 from modnorm.client.connection import _CHANNEL_OPTIONS, Connection
 from modnorm.files import encode_json, write_file
-from modnorm.search.answers import SPLITS, Answer
+from modnorm.search.answers import SPLITS, AnswerRecord
 from modnorm.search.voting import Ballot, count_votes
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_stored_task, get_task
@@ -157,7 +157,7 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
         run,
         descriptors,
         (
-            Answer(
+            AnswerRecord(
                 candidate=candidate,
                 split=split,
                 row=row,

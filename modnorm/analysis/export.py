@@ -28,14 +28,14 @@ from modnorm.analysis.statistics import repeated_attempts, timing_scope
 from modnorm.analysis.votes import vote_records
 from modnorm.files import encode_json, write_file
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.answers import Answer
+from modnorm.search.answers import AnswerRecord
 
 
 def write_run(
     directory: Path,
     run: RunData,
     descriptors: Iterable[tuple[int, Descriptor]] = (),
-    answers: Iterable[Answer] = (),
+    answers: Iterable[AnswerRecord] = (),
     *,
     started: float | None = None,
 ) -> ResultsDocument:

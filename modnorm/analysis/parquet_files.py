@@ -19,7 +19,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import replaced_file
 from modnorm.hints import require_name
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.answers import Answer
+from modnorm.search.answers import AnswerRecord
 from modnorm.search.voting import AnswerCount, Ballot
 from modnorm.tasks.protocol import Judgement
 
@@ -37,11 +37,17 @@ _TYPES: Mapping[object, pa.DataType] = MappingProxyType(
 )
 
 
-def _schema_of(record: type) -> pa.Schema:
-    """Return the columns of a record in the order of its fields; those with None are nullable."""
-    hints = get_type_hints(record).items()
+def _schema_of(record: type, *names: str) -> pa.Schema:
+    """Return the columns of a record, of these names or in the order of its fields.
+
+    Those with None are nullable.
+    """
+    hints = get_type_hints(record)
     return pa.schema(
-        [pa.field(name, _type_of(hint), NoneType in get_args(hint)) for name, hint in hints]
+        [
+            pa.field(name, _type_of(hints[name]), NoneType in get_args(hints[name]))
+            for name in names or hints
+        ]
     )
 
 
@@ -55,7 +61,11 @@ def _type_of(hint: object) -> pa.DataType:
     return pa.list_(inner) if get_origin(hint) is tuple else inner
 
 
-ANSWER_SCHEMA = _schema_of(Answer)
+ANSWER_SCHEMA = _schema_of(
+    AnswerRecord,
+    *("candidate", "split", "row", "prompt", "gold"),
+    *("completion", "vote", "reward", "correct", "tokens", "truncated"),
+)
 VOTE_SCHEMA = _schema_of(VoteRecord)
 DESCRIPTOR_SCHEMA = pa.schema(
     [
@@ -75,7 +85,7 @@ DESCRIPTOR_SCHEMA = pa.schema(
 _COUNT = tuple(field.name for field in fields(AnswerCount))
 
 
-def write_answers(directory: Path, answers: Iterable[Answer]) -> None:
+def write_answers(directory: Path, answers: Iterable[AnswerRecord]) -> None:
     """Write `answers.parquet`, part by part, in bounded memory."""
     lines = ({name: getattr(answer, name) for name in ANSWER_SCHEMA.names} for answer in answers)
     _write(directory / ANSWERS, ANSWER_SCHEMA, lines)
@@ -102,10 +112,10 @@ def write_descriptors(directory: Path, descriptors: Iterable[tuple[int, Descript
     _write(directory / DESCRIPTORS, DESCRIPTOR_SCHEMA, lines)
 
 
-def read_answers(directory: Path, **wanted: Wanted) -> Iterator[Answer]:
+def read_answers(directory: Path, **wanted: Wanted) -> Iterator[AnswerRecord]:
     """Return an iterator over the answers of a run directory, in the order of the file."""
     lines = _read(directory / ANSWERS, ANSWER_SCHEMA, wanted)
-    return (Answer(**line) for line in lines)
+    return (AnswerRecord(**line) for line in lines)
 
 
 def read_ballots(directory: Path, rows: int) -> tuple[Mapping[int, Ballot], list[str | None]]:

@@ -49,7 +49,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.hints import require_name
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
-from modnorm.search.answers import BASE_INDEX, SPLITS, Answer
+from modnorm.search.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.spec.section import plain_words
 
@@ -149,7 +149,7 @@ class Run:
         row: int | None = None,
         *,
         wrong: bool = False,
-    ) -> Iterator[Answer]:
+    ) -> Iterator[AnswerRecord]:
         """Return an iterator over the matching answers by candidate, then split, then row.
 
         Args:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from modnorm.analysis.candidates import CandidateRecord
     from modnorm.analysis.run import Run as FinishedRun
     from modnorm.analysis.votes import VoteRecord
-    from modnorm.search.answers import Answer
+    from modnorm.search.answers import AnswerRecord
 
-RecordT = TypeVar("RecordT", "Answer", "VoteRecord", "CandidateRecord")
+RecordT = TypeVar("RecordT", "AnswerRecord", "VoteRecord", "CandidateRecord")
 Limit = Annotated[int, opt("--limit LINES", "Most lines of the table.", min=1)]
 Row = Annotated[int | None, opt("--row INDEX", "Only this row.", min=0)]
 _TABLE_LINES = 50
@@ -112,7 +112,7 @@ def answers(
         _show(records, limit, whole=_show_answer, listed=_list_answers)
 
 
-def _list_answers(records: "Iterable[Answer]") -> None:
+def _list_answers(records: "Iterable[AnswerRecord]") -> None:
     headings = (
         *("candidate", "split", "row", "gold", "vote", "reward", "correct", "tokens"),
         "completion",
@@ -134,7 +134,7 @@ def _list_answers(records: "Iterable[Answer]") -> None:
     echo_table(headings, rows, {"split", "gold", "vote", "correct", "completion"})
 
 
-def _show_answer(answer: "Answer") -> None:
+def _show_answer(answer: "AnswerRecord") -> None:
     from modnorm.search.answers import BASE_INDEX
 
     verdict = "right" if answer.correct else "wrong"

@@ -27,16 +27,18 @@ class PromptedRows:
     """Token ids of each row's prompt."""
     limits: GenerationLimits
     """Bounds of each completion."""
-    name: str = "row"
+    row_name: str = "row"
     """Names a row in error messages, before its number."""
     numbers: Sequence[int] = ()
     """Index of each row in its split; empty if these are all rows of it."""
 
-    def judge(self, completion: Completion) -> Answer:
+    def answer_of(self, completion: Completion) -> Answer:
         """Return the answer that a completion is."""
         index = completion.index
         number = self.numbers[index] if self.numbers else index
-        judgement = judge(self.task, self.rows[index], completion.text, f"{self.name} {number}")
+        judgement = judge(
+            self.task, self.rows[index], completion.text, f"{self.row_name} {number}"
+        )
         return Answer(
             row=number,
             completion=completion.text,
@@ -55,6 +57,7 @@ class AnswerJudge:
         self._judges = judges
         self._prompted = prompted
         self._answers: dict[int, Future[Answer]] = {}
+        self._kept: Sequence[int] = range(self.total)
         self._uncollected: list[Future[Answer]] = []
         self.rewards: list[float] = []
         """Rewards of the answers judged before the last `collect_rewards`, in no order."""
@@ -91,7 +94,7 @@ class AnswerJudge:
 
     def judge(self, completion: Completion) -> None:
         """Queue a completion for judging."""
-        answer = self._judges.submit(self._prompted.judge, completion)
+        answer = self._judges.submit(self._prompted.answer_of, completion)
         self._answers[completion.index] = answer
         self._uncollected.append(answer)
 
@@ -106,14 +109,16 @@ class AnswerJudge:
         self._uncollected = unjudged
 
     def answers(self) -> tuple[Answer, ...]:
-        """Wait for the answers and return them in row order; errors of judging are raised here."""
-        return tuple(self._answers[index].result() for index in sorted(self._answers))
+        """Wait for the answers to all rows, or those that are kept, and return them in row order.
+
+        Errors of judging are raised here.
+        """
+        return tuple(self._answers[index].result() for index in self._kept)
 
     def keep_judged(self) -> None:
         """Keep only the answers that are judged already."""
-        judged = {index: each for index, each in self._answers.items() if each.done()}
+        self._kept = [index for index in sorted(self._answers) if self._answers[index].done()]
         self.cancel()
-        self._answers = judged
 
 
 class ExcludedError(Exception):

@@ -3,18 +3,15 @@
 import json
 import zlib
 from collections.abc import Iterable
-from operator import attrgetter
 
 from pydantic import TypeAdapter
 
 from modnorm.errors import InvalidInputError, TooLargeError
-from modnorm.search.answers import Answer
+from modnorm.search.answers import Answer, answer_fields
 
 MAX_BYTES = 2**28
 """Most bytes of a sheet that a worker sends, uncompressed."""
-_Row = tuple[int, str, float, str | None, bool, int, bool]
-_row_of = attrgetter("row", "completion", "reward", "vote", "correct", "tokens", "truncated")
-_ROWS = TypeAdapter(list[_Row])
+_ROWS = TypeAdapter(list[tuple[int, str, float, str | None, bool, int, bool]])
 _SMALL_BYTES = 2**14
 _write = json.JSONEncoder(allow_nan=False).encode
 
@@ -36,12 +33,12 @@ def unpack_text(blob: bytes) -> str:
 
 def pack_answers(answers: Iterable[Answer]) -> bytes:
     """Return the sheet of answers in row order; floats keep every bit."""
-    return pack_text(_write([_row_of(answer) for answer in answers]))
+    return pack_text(_write([answer_fields(answer) for answer in answers]))
 
 
 def unpack_answers(sheet: bytes) -> tuple[Answer, ...]:
     """Return the answers of a stored sheet."""
-    return _answers(json.loads(unpack_text(sheet)))
+    return tuple(Answer(*row) for row in json.loads(unpack_text(sheet)))
 
 
 def read_answers(sheet: bytes) -> tuple[Answer, ...]:
@@ -52,21 +49,6 @@ def read_answers(sheet: bytes) -> tuple[Answer, ...]:
         if len(text) == MAX_BYTES:
             raise TooLargeError(f"the answers have {MAX_BYTES:,} bytes or more", field="answers")
         rows = text if decompression.eof else b"it is not complete"
-        return _answers(_ROWS.validate_json(rows, strict=True))
+        return tuple(Answer(*row) for row in _ROWS.validate_json(rows, strict=True))
     except (zlib.error, ValueError) as error:
         raise InvalidInputError("the answers cannot be read", field="answers") from error
-
-
-def _answers(rows: Iterable[_Row]) -> tuple[Answer, ...]:
-    return tuple(
-        Answer(
-            row=number,
-            completion=completion,
-            reward=reward,
-            vote=vote,
-            correct=correct,
-            tokens=tokens,
-            truncated=truncated,
-        )
-        for number, completion, reward, vote, correct, tokens, truncated in rows
-    )

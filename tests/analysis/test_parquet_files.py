@@ -15,11 +15,11 @@ from modnorm.analysis.parquet_files import (
 )
 from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError
-from modnorm.search.answers import Answer
+from modnorm.search.answers import AnswerRecord
 from modnorm.search.voting import AnswerCount, Ballot
 from tests.faults import error_at
 
-ANSWER = Answer(
+ANSWER = AnswerRecord(
     candidate=-1,
     split="selection",
     row=0,

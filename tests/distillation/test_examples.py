@@ -95,9 +95,7 @@ def test_datasets_merge_without_repeated_answers(first, second):
 
 
 def test_a_line_holds_prompt_completion_and_provenance():
-    answer = Answer(
-        row=3, completion="Größe 5", vote="5", reward=1.0, correct=True, tokens=1, truncated=False
-    )
+    answer = Answer(3, "Größe 5", reward=1.0, vote="5", correct=True, tokens=1, truncated=False)
     harvested = HarvestedAnswer(answer, candidate=7, rank=2, sample=1)
     (text,) = make_lines([harvested], ["4"] * ROWS, round_number=2)
     assert json.loads(text) == {

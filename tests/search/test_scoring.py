@@ -7,7 +7,7 @@ from modnorm.errors import CancelledError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.ranking import mean_reward
 from modnorm.search.scoring import CandidateResult
-from modnorm.search.stopping import EarlyStop, Threshold
+from modnorm.search.stopping import EarlyStop, Threshold, score_interval
 from modnorm.tasks import Row
 from modnorm.tasks.countdown import Countdown
 
@@ -85,6 +85,11 @@ def test_an_excluded_candidate_is_not_scored_completely(
 
     stopped = score(on_progress=poll, stop=EarlyStop(7, task.reward_bounds, lambda: threshold))
     assert stopped.stopped
+    given = [answer.reward for answer in stopped.judge.answers()]
+    whole = mean_reward([answer.reward for answer in result.judge.answers()])
+    interval = score_interval(given, len(rows), task.reward_bounds)
+    assert interval.lower <= whole <= interval.upper
+    assert threshold.excludes(interval.upper, 7)
     assert set(stopped.judge.answers()) < set(result.judge.answers())
     assert bool(stopped.judge.answers()) is late
     assert stopped.descriptor == result.descriptor

@@ -40,7 +40,7 @@ PLACE = re.escape(f"{__file__}:{Broken._end.__code__.co_firstlineno + 2}")
 
 
 def judge(outcome: Any) -> None:
-    PromptedRows(Broken(outcome), [{}], [()], LIMITS, numbers=[3]).judge(COMPLETION)
+    PromptedRows(Broken(outcome), [{}], [()], LIMITS, numbers=[3]).answer_of(COMPLETION)
 
 
 def test_a_judge_that_raises_is_fatal_also_from_another_process() -> None:

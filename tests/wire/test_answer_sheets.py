@@ -15,9 +15,7 @@ from modnorm.wire import answer_sheets
 from modnorm.wire.answer_sheets import pack_answers, pack_text, read_answers, unpack_answers
 
 ROWS = PromptedRows(get_task("countdown"), [{}], [()], GenerationLimits(8))
-ANSWER = Answer(
-    row=0, completion="4 + 4", vote="8", reward=0.1, correct=True, tokens=3, truncated=False
-)
+ANSWER = Answer(0, "4 + 4", 0.1, "8", correct=True, tokens=3, truncated=False)
 
 
 @pytest.mark.parametrize("reward", [True, 1, np.float32(1), Fraction(1, 2)])
@@ -25,7 +23,7 @@ def test_a_task_may_give_any_real_number(monkeypatch, reward):
     judgement = Judgement(reward=reward, vote="8", correct=True)
     monkeypatch.setattr(scoring, "judge", lambda *_: judgement)
     completion = Completion(index=0, text="4 + 4", tokens=3, finish=Finish.STOP)
-    (read,) = read_answers(pack_answers([ROWS.judge(completion)]))
+    (read,) = read_answers(pack_answers([ROWS.answer_of(completion)]))
     assert (read.reward, read.correct) == (float(reward), True)
     assert (read,) == unpack_answers(pack_answers([read]))
 

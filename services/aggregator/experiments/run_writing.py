@@ -18,7 +18,7 @@ from modnorm.analysis.run_files import LINEAGE, PREDICTIONS, PROFILE, SCALE_MAP,
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
-from modnorm.search.answers import BASE_INDEX, SPLITS, Answer
+from modnorm.search.answers import BASE_INDEX, SPLITS, AnswerRecord, answer_fields
 from modnorm.search.stopping import Interval
 from modnorm.search.voting import RowVote
 from modnorm.services.aggregator.experiments.experiment_store import (
@@ -134,7 +134,7 @@ def _texts(results: ExperimentStore, record: ExperimentRecord) -> Mapping[str, s
 
 def _answers(
     database: Database, experiment_id: str, questions: Mapping[str, Sequence[ReadableRow]]
-) -> Iterator[Answer]:
+) -> Iterator[AnswerRecord]:
     """Yield answers by candidate, then split, then row."""
     order = case({split: place for place, split in enumerate(SPLITS)}, value=col(Job.split))
     query = (
@@ -148,8 +148,8 @@ def _answers(
         for candidate, split, content in session.exec(query):
             for answer in unpack_answers(content):
                 question = questions[split][answer.row]
-                yield replace(
-                    answer,
+                yield AnswerRecord(
+                    *answer_fields(answer),
                     candidate=candidate,
                     split=str(split),
                     prompt=question.prompt,

@@ -53,7 +53,7 @@ MAX_REWARD = 1e30
 
 
 class ReportChecks:
-    """Checks reports against stored jobs; used by several threads."""
+    """Checks reports against stored jobs and sets their results; used by several threads."""
 
     def __init__(self, early_stop: EarlyStopCache) -> None:
         self._early_stop = early_stop
@@ -89,9 +89,10 @@ class ReportChecks:
         coefficients = _check_descriptor(candidate, reported, active)
         if report.stopped:
             interval = self._check_stop(session, held.experiment, job, answers)
-            job.reward_lower, job.reward_upper = interval.lower, interval.upper
+            job.metric, job.reward_lower, job.reward_upper = None, interval.lower, interval.upper
         else:
             job.metric = self._metric(session, held.experiment, job, answers)
+            job.reward_lower = job.reward_upper = None
         candidate.coefficients, candidate.normaliser = coefficients, report.normaliser or None
         job.answers_done = len(answers)
         job.correct = sum(answer.correct for answer in answers)

@@ -14,7 +14,7 @@ from sqlmodel import col, select
 
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.answers import BASE_INDEX, Answer
+from modnorm.search.answers import BASE_INDEX, Answer, answer_fields
 from modnorm.services.aggregator.experiments.admission import Admission
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
@@ -46,7 +46,7 @@ from modnorm.v1.evaluation_pb2 import (
     LeaseState,
     ReportJobRequest,
 )
-from modnorm.wire.answer_sheets import _row_of, pack_text
+from modnorm.wire.answer_sheets import pack_text
 from modnorm.wire.conversions import descriptor_to_proto
 from verification.labs.waiting import HANG_SECONDS
 
@@ -137,7 +137,7 @@ class Report:
 
     @property
     def message(self) -> ReportJobRequest:
-        sheet = json.dumps(list(map(_row_of, self.answers)))  # also with NaN
+        sheet = json.dumps(list(map(answer_fields, self.answers)))  # also with NaN
         return ReportJobRequest(
             lease=Lease(job_id=self.job_id, token=self.token),
             worker="w",

@@ -34,10 +34,10 @@ def claimed(world, count):
 
 def test_a_report_that_the_database_refuses_fails_alone(world, monkeypatch):
     created, reports = claimed(world, 5)
-    keep = Reporting._answer
+    answer = Reporting._answer
 
     def keep_no_sheet_of_one(self, held, report, sheet):
-        change = keep(self, held, report, sheet)
+        change = answer(self, held, report, sheet)
         if report.lease.job_id == reports[2].job_id:
             self._answer_sheets[-1] |= {"content": None}
         return change
@@ -51,10 +51,10 @@ def test_a_report_that_the_database_refuses_fails_alone(world, monkeypatch):
 
 def test_a_defect_within_a_batch_stores_nothing_of_its_report(world, monkeypatch):
     created, reports = claimed(world, 5)
-    keep = Reporting._answer
+    answer = Reporting._answer
 
     def keep_most(self, held, report, sheet):
-        change = keep(self, held, report, sheet)
+        change = answer(self, held, report, sheet)
         if report.lease.job_id == reports[3].job_id:
             raise ArithmeticError
         return change
