@@ -1,6 +1,6 @@
 """Answers of an ensemble to questions: its experts answer one after another in one engine."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -106,15 +106,12 @@ class Predictor:
         """Yield the ensemble's answer to each question, in order."""
         longest = max(len(each.prompt) for each in questions) + self._ensemble.task.max_tokens
         settings = EngineSettings(max_model_len=longest)
-        engine = load_engine(engine_name, self._base, settings)
-        try:
+        with closing(load_engine(engine_name, self._base, settings)) as engine:
             yield from vote_on_questions(
                 *(engine, self._ensemble, self.task, questions),
                 ask_all=ask_all,
                 on_progress=on_progress,
             )
-        finally:
-            engine.close()
 
 
 def predict(  # noqa: PLR0913 - the last three are keyword-only
@@ -172,9 +169,10 @@ def vote_on_questions(  # noqa: PLR0913 - what is asked, of whom and how
             done = start * size + rank * len(rows) - len(asked)
             answers: dict[int, ExpertAnswer] = {}
             given = _answers(engine, ensemble, expert, task, [questions[row] for row in asked])
-            for index, answer in given:
-                answers[asked[index]] = answer
-                on_progress(done + len(answers), total)
+            with closing(given):  # the traceback of an error of on_progress would keep it open
+                for index, answer in given:
+                    answers[asked[index]] = answer
+                    on_progress(done + len(answers), total)
             on_progress(done + len(asked), total)
             predictions += votes.add(answers)
         yield from sorted(predictions, key=lambda each: each.row)
@@ -186,7 +184,7 @@ def _answers(
     expert: Expert,
     task: Task,
     questions: Sequence[Question],
-) -> Iterator[tuple[int, ExpertAnswer]]:
+) -> Generator[tuple[int, ExpertAnswer]]:
     """Yield index and answer of each question as the expert completes them."""
     if not questions:
         return

@@ -30,8 +30,10 @@ class ScriptedEngine:
     def candidate(self, descriptor, scale_map):
         assert self.held is None
         self.held = descriptor.seed
-        yield descriptor
-        self.held = None
+        try:
+            yield descriptor
+        finally:
+            self.held = None
 
     def generate(self, prompts, limits):
         self.asked[self.held] = [row for (row,) in prompts]
@@ -80,9 +82,6 @@ def test_experts_leave_out_questions_whose_vote_is_settled():
     everything, engine = predict(script, ask_all=True)
     assert engine.asked[3] == [0, 1]
     assert [each.answer for each in everything] == ["7", "8"]
-
-
-def test_an_expert_that_nobody_needs_is_not_loaded():
     _, engine = predict({1: [7], 2: [7], 3: [9]})
     assert 3 not in engine.asked
 
@@ -95,9 +94,18 @@ def test_progress_ends_at_the_number_of_all_answers():
     assert seen[-1] == (6, 6)
 
 
+def test_an_error_of_on_progress_leaves_the_candidate_before_the_engine_closes(monkeypatch):
+    engine: Any = ScriptedEngine({1: [7]})
+    engine.close = lambda: engine.asked.update(closed=engine.held)
+    monkeypatch.setattr("modnorm.prediction.predictor.load_engine", lambda *_: engine)
+    predictor = Predictor(ensemble([1]), resolve_checkpoint("tiny-thicket"))
+    with pytest.raises(ZeroDivisionError):
+        list(predictor.predict([Question(None, [0], 8)], on_progress=lambda *_: 1 / 0))
+    assert engine.asked == {1: [0], "closed": None}
+
+
 def test_a_question_that_does_not_fit_the_model_is_named_by_its_place():
-    base = resolve_checkpoint("tiny-thicket")
-    predictor = Predictor(ensemble([1]), base)
+    predictor = Predictor(ensemble([1]), resolve_checkpoint("tiny-thicket"))
     placed = [("a.jsonl, line 1", {"question": "1 + 1?"})]
     assert len(predictor.encode(placed)) == 1
     long = [*placed, ("a.jsonl, line 2", {"question": "1 + " * 2000})]
