@@ -188,10 +188,11 @@ def _answers(
     """Yield index and answer of each question as the expert completes them."""
     if not questions:
         return
-    limits = GenerationLimits(questions[0].max_tokens)
+    (cap,) = {each.max_tokens for each in questions}
+    prompts, limits = [each.prompt for each in questions], GenerationLimits(cap)
     with (
         engine.candidate(expert.descriptor, ensemble.scale_map),
-        closing(engine.generate([each.prompt for each in questions], limits)) as completions,
+        closing(engine.generate(prompts, limits)) as completions,
     ):
         for completion in completions:
             question = questions[completion.index]
