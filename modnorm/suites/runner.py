@@ -48,8 +48,8 @@ class SuiteRunner:
     journal: Journal
     submit: Submit
     finish: Finish
-    profiles: Mapping[str, str] = field(default_factory=dict)
-    """Profiles that were made before, by cell; such cells need not run."""
+    profiles: Mapping[str, str]
+    """Profiles of the finished and of the calibrated cells, by cell; these need not run."""
     in_flight: int = 1
     """Experiments at a time."""
     patience: float = 0.0
