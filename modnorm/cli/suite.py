@@ -239,13 +239,13 @@ def find_profiles(
 
     With `calibrate`, those that some cells need from cells which do not run are calibrated.
     """
-    from modnorm.suites.outcomes import load_finished, profile_of
+    from modnorm.suites.outcomes import load_finished, profile_digest
 
     finished, _ = load_finished(loaded.cells, directory)
     running = {cell.id for cell in cells} - finished.keys()
     wanted = {cell.profile_of for cell in cells if cell.id in running}
     origins = [cell for cell in loaded.cells if cell.id in wanted - running - finished.keys()]
-    profiles = {name: profile_of(run) for name, run in finished.items()}
+    profiles = {name: profile_digest(run) for name, run in finished.items()}
     if not origins or not calibrate:
         return profiles
     from modnorm.client.matching import calibrate_experiment  # loads torch

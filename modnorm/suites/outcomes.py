@@ -94,7 +94,7 @@ def load_finished(cells: Sequence[Cell], directory: Path) -> tuple[dict[str, Run
     return finished, strangers
 
 
-def profile_of(run: Run) -> str:
+def profile_digest(run: Run) -> str:
     """Return the digest of the profile that a run used; empty without one."""
     return str(run.provenance.get("profile_digest") or "")
 

@@ -7,7 +7,7 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.suites.cost_estimate import estimate_cost, plan_cells
-from modnorm.suites.outcomes import profile_of, read_suite
+from modnorm.suites.outcomes import profile_digest, read_suite
 from tests.analysis.distillations import make_document
 from verification.labs.bundled_tasks import bundled_task
 
@@ -74,7 +74,7 @@ def test_other_tables_read_the_first_search(load, distil, tables, tmp_path):
     distil(cell, 0.2, [0.6, 0.7], [0.5, 0.65])
     figure = tables(loaded)[1].rows[0].figures[1]
     assert figure.by_seed == {cell.seed: 75.0}
-    assert profile_of(read_suite(loaded, tmp_path / "out").runs[cell.id]) == "p"
+    assert profile_digest(read_suite(loaded, tmp_path / "out").runs[cell.id]) == "p"
 
 
 def test_a_table_of_rounds_needs_distillations(load, tables):

@@ -13,7 +13,7 @@ from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
 from modnorm.suites.journal import Journal
 from modnorm.suites.loading import setting
-from modnorm.suites.outcomes import load_finished, profile_of
+from modnorm.suites.outcomes import load_finished, profile_digest
 from modnorm.suites.runner import SuiteRunner, suite_status
 from modnorm.suites.suite_file import Suite
 from modnorm.v1 import experiment_pb2 as experiments
@@ -151,12 +151,11 @@ def run(client, tmp_path, monkeypatch):
 
         journal = Journal(tmp_path, SUITE.name)
         journal.begin(())
+        finished = load_finished(CELLS, tmp_path)[0]
         runner = SuiteRunner(
             client=client,
             cells=cells,
-            profiles={
-                name: profile_of(run) for name, run in load_finished(CELLS, tmp_path)[0].items()
-            },
+            profiles={name: profile_digest(run) for name, run in finished.items()},
             directory=tmp_path,
             journal=journal,
             submit=submit,
