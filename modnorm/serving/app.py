@@ -96,9 +96,7 @@ def _vote(body: ChatBody, prediction: Prediction) -> dict[str, object]:
 
 def _shown(prediction: Prediction) -> ExpertAnswer:
     """Return the winning answer; without a vote, the best-ranked expert's."""
-    if not prediction.votes:
-        return prediction.experts[0]
-    winner = prediction.votes[0].expert
+    winner = (prediction.votes or prediction.experts)[0].expert
     return next(answer for answer in prediction.experts if answer.expert == winner)
 
 
@@ -114,7 +112,6 @@ BODY_SECONDS = 30.0
 """Longest time in which a body must arrive."""
 _POLL_SECONDS = 1.0
 """Seconds between two checks whether the client is still there."""
-_PLAIN = "text/plain; version=0.0.4"
 
 _VOTE = ("answer", "agreement", "votes", "skipped", "experts")
 """Fields of a prediction in an ensemble's answer."""
@@ -134,10 +131,16 @@ class Server:
     keys: ApiKeys
     created: int
     """Unix time of the start."""
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "encoding"))
+    _encoding: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(1, "encoding"),
+        init=False,
+        repr=False,
+        compare=False,
+    )
     """Encodes prompts: a long one takes half a second, in which probes must be answered."""
 
     def app(self) -> Starlette:
+        """Return the application with its routes."""
         return Starlette(
             routes=[
                 Route(CHAT, self.guarded(self.chat), methods=["POST"]),
@@ -185,8 +188,7 @@ class Server:
 
     async def models(self, _request: Request) -> Response:
         """List the ensemble and its experts."""
-        data = [self._model(name) for name in self.ensemble.models]
-        return JSONResponse({"object": "list", "data": data})
+        return JSONResponse({"object": "list", "data": [*map(self._model, self.ensemble.models)]})
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -202,13 +204,13 @@ class Server:
         return _state(is_good=self.answering.is_ready)
 
     async def measured(self, _request: Request) -> Response:
-        return Response(self.metrics.text(), media_type=_PLAIN)
+        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _question(self, body: ChatBody) -> Question:
         """Return the question of a request, encoded within the limit of the server."""
         loop = asyncio.get_running_loop()
         with self.limit.place():
-            return await loop.run_in_executor(self._pool, self.ensemble.question, body)
+            return await loop.run_in_executor(self._encoding, self.ensemble.question, body)
 
     async def _prediction(self, model: str, question: Question) -> Prediction:
         """Return the answer to a question, within the limit of the server."""
@@ -218,13 +220,12 @@ class Server:
         return prediction
 
     def _model(self, name: str) -> dict[str, object]:
-        experts = self.ensemble.models[name].indices
         return {
             "id": name,
             "object": "model",
             "created": self.created,
             "owned_by": "modnorm",
-            "modnorm": {"candidates": list(experts)},
+            "modnorm": {"candidates": list(self.ensemble.models[name].indices)},
         }
 
 
