@@ -107,11 +107,8 @@ class Predictor:
         longest = max(len(each.prompt) for each in questions) + self._ensemble.task.max_tokens
         settings = EngineSettings(max_model_len=longest)
         with closing(load_engine(engine_name, self._base, settings)) as engine:
-            yield from vote_on_questions(
-                *(engine, self._ensemble, self.task, questions),
-                ask_all=ask_all,
-                on_progress=on_progress,
-            )
+            asked = (engine, self._ensemble, self.task, questions)
+            yield from vote_on_questions(*asked, ask_all=ask_all, on_progress=on_progress)
 
 
 def predict(  # noqa: PLR0913 - the last three are keyword-only
