@@ -88,7 +88,7 @@ def _with_copies(path: Path, pool: Sequence[Run]) -> TidySuite:
         is_of = (run for run in pool if not differing_field(cell, run.document["spec"]))
         if run := next(is_of, None):
             runs[cell.id] = run
-    return TidySuite(loaded, runs, {}, "claims")
+    return TidySuite(loaded, runs, {}, {}, "claims")
 
 
 def _sources(pool: Sequence[Run]) -> Iterator[str]:

@@ -241,7 +241,7 @@ def find_profiles(
     """
     from modnorm.suites.outcomes import load_finished, profile_digest
 
-    finished, _ = load_finished(loaded.cells, directory)
+    finished, *_ = load_finished(loaded.cells, directory)
     running = {cell.id for cell in cells} - finished.keys()
     wanted = {cell.profile_of for cell in cells if cell.id in running}
     origins = [cell for cell in loaded.cells if cell.id in wanted - running - finished.keys()]

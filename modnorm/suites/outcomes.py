@@ -74,12 +74,14 @@ _OF_CELLS: Mapping[str, _Read] = MappingProxyType(
 )
 
 
-def load_finished(cells: Sequence[Cell], directory: Path) -> tuple[dict[str, Run], dict[str, str]]:
-    """Return the runs of the finished cells, and a differing field of other runs in their place.
+def load_finished(
+    cells: Sequence[Cell], directory: Path
+) -> tuple[dict[str, Run], dict[str, DistillationDocument], dict[str, str]]:
+    """Return runs and distillations of finished cells, and a differing field of other cells' runs.
 
-    Both are by cell. Of a distillation, the run is that of its first search, around the base.
+    All are by cell. Of a distillation, the run is that of its first search, around the base.
     """
-    finished, strangers = {}, {}
+    finished, documents, strangers = {}, {}, {}
     for cell in cells:
         place = directory / cell.id
         distillation = load_distillation(place) if is_distillation(place) else None
@@ -87,11 +89,13 @@ def load_finished(cells: Sequence[Cell], directory: Path) -> tuple[dict[str, Run
             continue
         run = load_run(round_directory(place, 1) if distillation else place)
         field = differing_field(cell, (distillation or run.document)["spec"])
-        if field is None:
-            finished[cell.id] = run
-        else:
+        if field is not None:
             strangers[cell.id] = field
-    return finished, strangers
+            continue
+        finished[cell.id] = run
+        if distillation:
+            documents[cell.id] = distillation
+    return finished, documents, strangers
 
 
 def profile_digest(run: Run) -> str:
@@ -154,6 +158,8 @@ class TidySuite:
     loaded: LoadedSuite
     runs: Mapping[str, Run]
     """Runs of the finished cells, by cell."""
+    documents: Mapping[str, DistillationDocument]
+    """Of those that are distillations."""
     strangers: Mapping[str, str]
     """The first differing field of each cell whose directory holds a run of other settings."""
     place: str = "tables"
@@ -183,9 +189,7 @@ class TidySuite:
     def _frame(self, cell: Cell, name: str) -> pd.DataFrame:
         """Return a frame of a finished cell by the name of the function that reads it."""
         if (cell.id, name) not in self._read:
-            run, document = self.runs[cell.id], None
-            if cell.spec.distillation is not None:
-                document = load_distillation(run.path.parents[1])
+            run, document = self.runs[cell.id], self.documents.get(cell.id)
             read = _OF_CELLS.get(name)
             lines = getattr(frames, name)(run) if read is None else read(run, document)
             self._read[cell.id, name] = lines.assign(cell=cell.id)

@@ -67,16 +67,15 @@ class SuiteRunner:
         self._find_waiting()
         pause = FIRST_PAUSE
         while self._waiting or self._running:
-            has_moved = self._start_some()
-            ended = [self._follow(cell) for cell in self.cells if cell.id in self._running]
-            has_moved = any(ended) or has_moved
-            if not self._running and not has_moved:
+            moves = [self._start_some()]
+            moves += [self._follow(cell) for cell in self.cells if cell.id in self._running]
+            if not self._running and not any(moves):
                 for cell in self._waiting:  # for a profile that no cell of this run makes
                     reason = f"{cell.profile_of}, whose profile it uses, is not among the cells"
                     self._fail(cell, ModnormError(reason, remedy="run that cell too"))
                 self._waiting.clear()
                 break
-            pause = FIRST_PAUSE if has_moved else min(pause * 1.5, LONGEST_PAUSE)
+            pause = FIRST_PAUSE if any(moves) else min(pause * 1.5, LONGEST_PAUSE)
             if self._running:
                 time.sleep(pause)
         return all(self.journal.record(cell.id).state is CellState.FINISHED for cell in self.cells)
@@ -84,7 +83,7 @@ class SuiteRunner:
     def _find_waiting(self) -> None:
         """Separate finished from waiting cells before any is submitted."""
         self._profiles.update(self.profiles)
-        finished, strangers = load_finished(self.cells, self.directory)
+        finished, _, strangers = load_finished(self.cells, self.directory)
         for cell in self.cells:
             if cell.id in strangers:
                 raise ConflictError(
@@ -123,10 +122,9 @@ class SuiteRunner:
         """Do something for a cell; a fault of this cell does not stop the others."""
         try:
             self._patiently(action)
-        except UnavailableError as error:
-            next(iter(self.client.list()), None)  # raises if the lab itself is away
-            self._fail(cell, error)
         except ModnormError as error:
+            if isinstance(error, UnavailableError):
+                next(iter(self.client.list()), None)  # raises if the lab itself is away
             self._fail(cell, error)
 
     def _patiently(self, call: Callable[[], ResultT]) -> ResultT:
@@ -196,7 +194,7 @@ class SuiteRunner:
 
 def suite_status(suite: str, cells: Sequence[Cell], directory: Path) -> dict[str, CellRecord]:
     """Return the record of every cell by its id; the directory need not exist yet."""
-    finished, _ = load_finished(cells, directory)
+    finished, *_ = load_finished(cells, directory)
     journal = Journal(directory, suite)
     is_running = is_held(directory)
     records = {}
