@@ -209,7 +209,7 @@ def _difference_row(
 
 def _printed(table: BuiltTable, options: set[str]) -> float | None:
     """Return the paper's number of the place whose labels are all among some options."""
-    for row, figures in table.figures.items():
+    for row, figures in table.by_labels.items():
         for column, figure in figures.items():
             labels = {*row, *([column] if len(table.columns) > 1 else [])}
             if figure.paper and labels <= options:
@@ -223,7 +223,7 @@ def _value_rows(
     """Yield the values of a column of a suite's table, each with the paper's."""
     table = next(each for each in built if each.title == claim["table"])
     column, least = str(claim["column"]), float(str(claim["above"]))
-    for row, figures in table.figures.items():
+    for row, figures in table.by_labels.items():
         figure = figures[column]
         told = f"{figure.paper.mean:.2f}" if figure.paper else ""
         values = list(figure.by_seed.values())

@@ -221,7 +221,7 @@ def _contrast_notes(
                 figure.complete_mean,
                 figure.paper.mean if figure.paper else math.nan,
             )
-            for row, by_column in table.figures.items()
+            for row, by_column in table.by_labels.items()
             for options, heading in columns.items()
             for labels, figure in [((*row, *options), by_column[heading])]
         ],

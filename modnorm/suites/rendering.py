@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import pandas as pd
@@ -51,7 +51,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class BuiltTable:
-    """A table with the figures of all finished cells; its fields but `digits` are its document."""
+    """A table with the figures of all finished cells."""
 
     title: str
     source: str
@@ -61,15 +61,18 @@ class BuiltTable:
     """Headings of the row labels."""
     columns: Labels
     rows: tuple[TableRow, ...]
-    missing: int
-    """Number of figures that lack the value of a seed."""
     notes: tuple[str, ...] = ()
     beside: "tuple[BuiltTable, ...]" = ()
     """Tables of additional figures that the plot shows."""
     digits: int = 2
 
     @property
-    def figures(self) -> Mapping[Labels, Mapping[str, Figure]]:
+    def missing(self) -> int:
+        """Number of figures that lack the value of a seed."""
+        return sum(len(one.by_seed) < one.seeds for row in self.rows for one in row.figures)
+
+    @property
+    def by_labels(self) -> Mapping[Labels, Mapping[str, Figure]]:
         """The figures by the labels of their row and by column."""
         return {row.labels: dict(zip(self.columns, row.figures, strict=True)) for row in self.rows}
 
@@ -105,7 +108,6 @@ def fill(  # noqa: PLR0913 - the parts of a table; most are optional
         headings=tuple(rows if headings is None else headings),
         columns=tuple(columns.values()),
         rows=tuple(table_rows),
-        missing=sum(len(one.by_seed) < one.seeds for row in table_rows for one in row.figures),
         digits=spec.digits,
     )
 
@@ -154,12 +156,11 @@ def to_markdown(table: BuiltTable, level: int = 3) -> str:
 
 
 def to_document(table: BuiltTable) -> dict[str, object]:
-    """Return a table as JSON values."""
-
-    def without_digits(fields: Iterable[tuple[str, object]]) -> dict[str, object]:
-        return {name: value for name, value in fields if name != "digits"}
-
-    return asdict(table, dict_factory=without_digits)
+    """Return a table as fields that `json.dumps` accepts."""
+    fields, names = asdict(table), ("title", "source", "paper", "headings", "columns", "rows")
+    beside = [to_document(each) for each in table.beside]
+    others = {"missing": table.missing, "notes": table.notes, "beside": beside}
+    return {name: fields[name] for name in names} | others
 
 
 def _grid(table: BuiltTable) -> str:

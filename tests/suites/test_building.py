@@ -48,7 +48,7 @@ def test_metrics_stand_by_axes_with_mean_and_sample_sd(build):
     }
     paper = {"source": "p", "values": {"MN": {4: {"more": [54, 7], "puzzles": 50}}}}
     table = build({**METRIC, "at": {"K": 2}, "paper": paper}, finished)
-    rows = table.figures
+    rows = table.by_labels
     assert list(rows) == [("RandOpt", "2"), ("RandOpt", "4"), ("MN", "2"), ("MN", "4")]
     assert table.columns == ("puzzles", "more")
     full = rows["MN", "4"]["more"]
@@ -97,7 +97,7 @@ def test_reductions_are_counted_costs_over_that_of_the_reference(build):
     spec["reduction"] = {"method": "RandOpt", "N": 4, "K": 2}
     printed = {"more": {"MN": {2: {1: {"metric (%)": 5, "Eval. red.": 2.5}}}}}
     table = build({**spec, "paper": {"source": "p", "values": printed}}, finished)
-    found = table.figures
+    found = table.by_labels
     assert table.columns == ("metric (%)", "Eval. red.")
     # 4 candidates on 10 rows and 2 experts on 20, over 2 candidates and 1 expert.
     assert found["more", "MN", "2", "1"]["Eval. red."].by_seed == {42: 80 / 40}
@@ -115,7 +115,7 @@ def test_differences_are_paired_by_seed(build):
     }
     pair = {"label": "x", "of": {**PAIR["of"], "N": 2}, "against": {**PAIR["against"], "N": 4}}
     spec = {"kind": "difference", "title": "d", "ensemble_sizes": [1], "compare": [pair]}
-    found = build(spec, finished).figures["1",]["x"]
+    found = build(spec, finished).by_labels["1",]["x"]
     assert found.by_seed == pytest.approx({42: 5.0, 43: -15.0})
 
 
@@ -123,7 +123,7 @@ def test_densities_count_accuracy_and_survival_counts_rewards(build):
     finished: Finished = {"mn_more_42": ({}, {"rewards": (0.1, 0.24, 0.3, 0.5)})}
     for kind, expected in (("density", (75.0, 50.0, 25.0)), ("survival", (75.0, 50.0, 25.0))):
         spec = {"kind": kind, "title": "d", "rows": ["method", "task"], "thresholds": [0, 10, 30]}
-        figures = build(spec, finished).figures["MN", "more"]
+        figures = build(spec, finished).by_labels["MN", "more"]
         assert tuple(figure.mean for figure in figures.values()) == pytest.approx(expected)
 
 
@@ -142,14 +142,14 @@ def test_tails_give_required_populations_and_cutoffs(build):
         "paper": {"source": "p", "values": {"more": {"cutoff": {"of": 9.5, "against": 8}}}},
     }
     table = build(spec, finished)
-    near, far = table.figures["more", "5"], table.figures["more", "20"]
+    near, far = table.by_labels["more", "5"], table.by_labels["more", "20"]
     assert near["p of, %"].mean == 100.0
     assert near["p against, %"].mean == 50.0
     assert near["N_req ratio"].by_seed == {42: 4.0}  # 1 - 0.5 ** 4 is the first above 0.9
     assert far["N_req ratio"].by_seed == {}
     (cutoffs,) = table.beside
     assert cutoffs.title == "Gain at which the top 1 of the first N begin"
-    ((labels, figures),) = cutoffs.figures.items()
+    ((labels, figures),) = cutoffs.by_labels.items()
     assert labels == ("more", "of", "2")  # the other names no N
     assert figures["points"].by_seed == pytest.approx({42: 10.0})
     assert (figures["points"].seeds, figures["points"].paper) == (2, Printed(9.5, None))
@@ -161,7 +161,7 @@ def test_support_is_decomposed_by_seed_and_on_average(build):
         "randopt_more_42": ({}, {"right": [2, 0, 0, 0]}),
     }
     spec = {"kind": "support", "title": "s", "compare": [{"label": "x", **SIZES}]}
-    rows = build(spec, finished).figures
+    rows = build(spec, finished).by_labels
     assert list(rows) == [("x", "42"), ("x", "43"), ("x", "mean")]
     assert rows["x", "42"]["Support redistribution"].mean == pytest.approx(50.0)
     assert rows["x", "42"]["Conditional voting"].mean == pytest.approx(0.0)
@@ -189,7 +189,7 @@ def test_support_has_a_table_of_rows_by_right_experts(build):
         base={"model": "tiny-thicket", "population": {"size": 4, "ensemble_sizes": [4]}},
     )
     (shares,) = table.beside
-    rows = shares.figures
+    rows = shares.by_labels
     bins = {"0": (0,), "1": (1,), "2": (2,), "3": (3,), "4": (4,), "2-3": (2, 3)}
     assert (shares.headings, list(rows)) == (("", "m"), [("x", m) for m in bins])
     for m, within in bins.items():
@@ -210,11 +210,11 @@ def test_times_are_minutes_and_speedups_are_ratios_by_seed(build):
         for seed, seconds in zip((42, 43), both, strict=True)
     }
     spec = {"kind": "wall_clock", "title": "w", "rows": ["task", "method"]}
-    found = build(spec, finished).figures["more", "MN"]
+    found = build(spec, finished).by_labels["more", "MN"]
     assert found["Search"].by_seed == {42: 5.0, 43: 10.0}
     assert found["Total"].by_seed == {42: 6.0, 43: 12.0}
     speedup = {"kind": "speedup", "title": "s", "compare": [PAIR]}
-    ratio = build(speedup, finished).figures["more",]["Search"]
+    ratio = build(speedup, finished).by_labels["more",]["Search"]
     assert (ratio.mean, ratio.sd) == pytest.approx((fmean([3, 2]), stdev([3, 2])))
 
 
@@ -222,7 +222,7 @@ def test_results_of_other_settings_are_skipped_and_named(build, load):
     spec = load().cells[-1].spec.model_dump(mode="json")
     spec["method"]["radius"] = 0.7
     table = build({**METRIC, "at": {"K": 2}}, {"mn_more_43": ({(4, 2): 0.6}, {"spec": spec})})
-    assert table.figures["MN", "4"]["more"].mean is None
+    assert table.by_labels["MN", "4"]["more"].mean is None
     assert table.notes == ("left out: mn_more_43 holds a run of other settings (method.radius)",)
 
 

@@ -46,7 +46,7 @@ ALL = {
 def test_rows_have_the_first_best_and_last_state_by_seed(build):
     table = build(ALL)
     assert table.columns == ("First", "Best", "Last")
-    rows = {row: [one.by_seed for one in of.values()] for row, of in table.figures.items()}
+    rows = {row: [one.by_seed for one in of.values()] for row, of in table.by_labels.items()}
     assert rows["ES", "1"] == [{42: 50, 43: 50}, {42: 90, 43: 60}, {42: 25, 43: 25}]
 
 

@@ -56,7 +56,7 @@ def test_rows_have_base_search_students_and_the_gain_kept(loaded, distil, tables
     table = tables(loaded)[0]
     headings = ("base", "rank 1", "vote", "student 1", "student 2", "best student", "gain kept")
     assert table.columns == headings
-    (label, first), (_, second) = table.figures.items()
+    (label, first), (_, second) = table.by_labels.items()
     assert label == ("RandOpt",)
     values = {name: each.by_seed for name, each in first.items()}
     seeds = {randopt.seed: 65.0, other.seed: 50.0}
@@ -88,7 +88,7 @@ def test_a_vote_without_a_gain_leaves_no_share(loaded, distil, tables):
     cell = loaded.cells[0]
     distil(cell, 0.6, [0.5, 0.5], [0.6, 0.6])
     table = tables(loaded)[0]
-    first = table.figures["RandOpt",]
+    first = table.by_labels["RandOpt",]
     share = first["gain kept"]
     assert (share.by_seed, share.seeds) == ({}, len(loaded.cells) // 2 - 1)
     assert first["vote"].by_seed == {cell.seed: 50.0}
