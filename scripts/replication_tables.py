@@ -273,7 +273,7 @@ class _Recorded:
         rewards = selection.pivot(index="candidate", columns="row", values="reward")
         self.rewards = rewards.to_numpy(dtype=float)
         self.is_whole = len(rewards) > 0 and not np.isnan(self.rewards).any()
-        ballots, _ = read_ballots(run.path, max((each.rows for each in run.ensembles), default=0))
+        ballots, _ = read_ballots(run.path, cast("int", run.document["data"]["heldout"]["rows"]))
         self.base = ballots[BASE_INDEX]
         self.ballots = {each: one for each, one in ballots.items() if not any(one.skipped)}
         places = {
