@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pandas as pd
@@ -132,12 +133,10 @@ def test_what_models_write_is_text(read, runs):
     hostile = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"
     run = runs / "first"
     answers = [
-        {name: getattr(each, name) for name in each.__slots__}
-        | {"completion": hostile, "vote": hostile, "gold": hostile, "prompt": hostile}
+        replace(each, completion=hostile, vote=hostile, gold=hostile, prompt=hostile)
         for each in read_answers(run)
     ]
-    kind = type(next(iter(read_answers(run))))
-    write_answers(run, (kind(**answer) for answer in answers))
+    write_answers(run, answers)
     assert (run / ANSWERS).is_file()
     for address in (
         "/runs/first/questions/17",
