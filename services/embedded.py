@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from sqlalchemy import URL
 from typing_extensions import override
 
-from modnorm.engines import engine_names, is_vllm, load_engine
+from modnorm.engines import EngineSettings, engine_names, import_engine, is_vllm, load_engine
 from modnorm.errors import EngineError, ModnormError
 from modnorm.process_output import LAB_LOG
 from modnorm.sandbox import Runner, Sandbox
@@ -119,6 +119,8 @@ def start(
             if devices:
                 services.supervise(lab, devices)
             elif evaluate:
+                # Two threads that import it at once may each see half of it.
+                import_engine("transformers", EngineSettings())
                 settings = EvaluatorSettings(
                     aggregator_target=lab.target,
                     broker_url=_BROKER,

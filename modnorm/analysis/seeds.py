@@ -11,8 +11,8 @@ from itertools import pairwise, starmap
 
 import numpy as np
 import pandas as pd
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from modnorm.analysis.frames import GROUP
 from modnorm.analysis.uncertainty import LEVEL, RESAMPLES, SEED, ConfidenceInterval, mean_interval
@@ -203,4 +203,4 @@ def required_population(
     if hit_rate <= 0:
         return None
     # N draws hold `hits` hits exactly if the last of those comes after at most N - hits misses.
-    return hits + int(stats.nbinom.ppf(probability, hits, hit_rate))
+    return hits + int(scipy.stats.nbinom.ppf(probability, hits, hit_rate))

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 LEVEL = 0.95
 """Confidence level of all intervals; tests use 1 - LEVEL."""
@@ -43,7 +43,7 @@ def mean_interval(values: Sequence[float]) -> ConfidenceInterval | None:
     """Return the percentile bootstrap interval of a mean; None with fewer than two values."""
     if len(values) < 2:
         return None
-    found = stats.bootstrap(
+    found = scipy.stats.bootstrap(
         (np.asarray(values, dtype=float),),
         np.mean,
         n_resamples=RESAMPLES,
@@ -70,7 +70,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def mcnemar(only_first: int, only_second: int) -> float:
     """Return the p-value of McNemar's exact test: do two runs differ on the same rows?"""
     discordant = only_first + only_second
-    return float(stats.binomtest(only_first, discordant).pvalue) if discordant else 1.0
+    return float(scipy.stats.binomtest(only_first, discordant).pvalue) if discordant else 1.0
 
 
 def sign_flip(differences: Sequence[int]) -> float:
@@ -81,7 +81,7 @@ def sign_flip(differences: Sequence[int]) -> float:
     sizes = np.abs(np.asarray(differences, dtype=int))
     chances = np.ones(1)
     for size, count in zip(*np.unique(sizes[sizes > 0], return_counts=True), strict=True):
-        flips = stats.binom.pmf(np.arange(count + 1), count, 0.5)
+        flips = scipy.stats.binom.pmf(np.arange(count + 1), count, 0.5)
         spread = np.zeros(2 * int(size) * int(count) + 1)
         spread[:: 2 * int(size)] = flips
         chances = np.convolve(chances, spread)
@@ -93,5 +93,5 @@ def sign_flip(differences: Sequence[int]) -> float:
 @lru_cache(maxsize=4096)
 def _wilson(right: int, rows: int) -> ConfidenceInterval:
     """Return the Wilson interval; scipy takes a millisecond, and analyses repeat counts."""
-    found = stats.binomtest(right, rows).proportion_ci(LEVEL, method="wilson")
+    found = scipy.stats.binomtest(right, rows).proportion_ci(LEVEL, method="wilson")
     return ConfidenceInterval(float(found.low), float(found.high))

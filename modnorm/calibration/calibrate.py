@@ -6,11 +6,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from modnorm.calibration.maps import (
     FLOOR,
@@ -45,6 +44,9 @@ from modnorm.files import json_digest
 from modnorm.geometry.scales import linear_gain
 from modnorm.spec import CalibrationSpec
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 @dataclass(frozen=True, slots=True)
 class FrozenModel:
@@ -75,7 +77,7 @@ class _CausalModel(Protocol):
     def get_output_embeddings(self) -> nn.Linear: ...
 
 
-def freeze(model: PreTrainedModel) -> FrozenModel:
+def freeze(model: "PreTrainedModel") -> FrozenModel:
     """Return the parts of a causal language model, which must use eager attention."""
     causal = cast("_CausalModel", model)
     causal.eval().requires_grad_(requires_grad=False)

@@ -5,17 +5,19 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from modnorm.checkpoint.checkpoint_files import flag, require_unchanged
 from modnorm.checkpoint.families import family_of
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import IncompatibleError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 _LOADING = threading.Lock()
 """Held during loading: transformers changes its classes and torch's default dtype for the process.
@@ -45,7 +47,7 @@ def arithmetic_dtype(weights: torch.dtype, device: torch.device) -> torch.dtype:
 
 def load_pretrained(
     checkpoint: Checkpoint, *, dtype: torch.dtype, attention: str
-) -> PreTrainedModel:
+) -> "PreTrainedModel":
     """Load a checkpoint from its directory only: no network, no remote code, no pickles.
 
     Of a multimodal model only the decoder is loaded, as a causal language model. Only one thread
@@ -54,7 +56,7 @@ def load_pretrained(
     digest, prefixes = checkpoint.digest, family_of(checkpoint.config).prefixes
     mapping = {f"^{re.escape(prefix)}": name for prefix, name in prefixes.items()}
     with _LOADING, _quiet(), _refusals(checkpoint):
-        loaded: object = AutoModelForCausalLM.from_pretrained(
+        loaded: object = transformers.AutoModelForCausalLM.from_pretrained(
             checkpoint.directory,
             config=_decoder(checkpoint),
             key_mapping=mapping or None,
@@ -87,8 +89,8 @@ def most_threads() -> int:
     return torch.get_num_threads()
 
 
-def _decoder(checkpoint: Checkpoint) -> PreTrainedConfig:
-    config: PreTrainedConfig = AutoConfig.from_pretrained(
+def _decoder(checkpoint: Checkpoint) -> "PreTrainedConfig":
+    config: PreTrainedConfig = transformers.AutoConfig.from_pretrained(
         checkpoint.directory, local_files_only=True, trust_remote_code=False
     )
     decoder = config.get_text_config(decoder=True)

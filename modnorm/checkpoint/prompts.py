@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+import transformers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from modnorm.checkpoint.checkpoint_files import load_json, positive
 from modnorm.checkpoint.reference import (
@@ -127,7 +128,8 @@ def _load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
     """
     check_tokenizer_files(checkpoint)
     is_whole = vocabulary_file(checkpoint) == "tokenizer.json"
-    loader = PreTrainedTokenizerFast if is_whole else AutoTokenizer
+    # The access to `AutoTokenizer` imports the tables of all families, which takes a second.
+    loader = PreTrainedTokenizerFast if is_whole else transformers.AutoTokenizer
     try:
         tokenizer: PreTrainedTokenizerBase = loader.from_pretrained(
             checkpoint.directory, local_files_only=True, trust_remote_code=False
@@ -161,7 +163,7 @@ def differing_prompts(
     """Return the indices of conversations that `AutoTokenizer` encodes or decodes differently."""
     encoder = PromptEncoder(checkpoint)
     try:
-        other = AutoTokenizer.from_pretrained(
+        other = transformers.AutoTokenizer.from_pretrained(
             checkpoint.directory, local_files_only=True, trust_remote_code=False
         )
     except Exception:  # noqa: BLE001 - the parser of tokenizer.json raises plain Exception

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 
@@ -127,17 +128,20 @@ class ModelCache:
         key = ModelKey(job.model_digest, job.engine.name, settings)
         if self._loaded and self._loaded.key == key:
             return self._loaded
-        checkpoint = self._checkpoint(job, poll)
         names = {"model": job.model.name, "engine": job.engine.name}
         with STAGE.starting():
+            # Digesting gigabytes and importing take seconds each.
+            with ThreadPoolExecutor(1, "checkpoint") as reader:
+                opened = reader.submit(self._checkpoint, job, poll)
+                STAGE.enter("importing its library")
+                import_engine(job.engine.name, key.settings)
+                checkpoint = opened.result()
             engine = self._replace_model(key, checkpoint)
             if engine is not None:
                 logger.info("replaced the model of the engine", extra=names)
             else:
                 self.close()
                 logger.info("loading a model", extra=names)
-                STAGE.enter("importing its library")
-                import_engine(job.engine.name, key.settings)
                 STAGE.enter("waiting for other engines that start")
                 lock = self._settings.load_lock  # vLLM does not guard its folder of kernels
                 with locked(lock, poll) if lock else nullcontext():
