@@ -13,9 +13,10 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 from sqlalchemy import URL
@@ -195,44 +196,47 @@ class _Services(ServiceThread[str]):
         self._sandbox = sandbox
         self.evaluator: Worker | None = None
         """It loads vLLM, which takes a minute, as soon as an experiment will need it."""
-        self._gpus: tuple[SupervisorSettings, Sequence[str]] | None = None
-        self._supervising: asyncio.Task[None] | None = None
+        self._first_job: asyncio.Future[messages.Job] = self._loop.create_future()
+        self._supervising: Future[None] | None = None
 
     def supervise(self, lab: LabAccess, devices: Sequence[str]) -> None:
-        """Start evaluators on GPUs, at the first experiment."""
+        """Start a sandbox, and at the first experiment evaluators on GPUs."""
         settings = SupervisorSettings(
             aggregator_target=lab.target,
             broker_url=_BROKER,
             heartbeat_seconds=_HEARTBEAT_SECONDS,
             **self._common.model_dump() | {"metrics_address": ""},
         )
-        self._gpus = settings, devices
+        work = self._supervise(settings, devices)
+        self._supervising = asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _warm(self, job: messages.Job) -> None:
         """Prepare evaluators for an experiment; called in the event loop."""
         if self.evaluator is not None and is_vllm(job.engine.name):
             self.evaluator.warm(job)
-        if self._gpus is not None and self._supervising is None:
-            self._supervising = asyncio.create_task(self._supervise(*self._gpus, job))
+        if not self._first_job.done():
+            self._first_job.set_result(job)
 
-    async def _supervise(
-        self, settings: SupervisorSettings, devices: Sequence[str], job: messages.Job
-    ) -> None:
+    async def _supervise(self, settings: SupervisorSettings, devices: Sequence[str]) -> None:
         """Run evaluators until the lab stops."""
         try:
             async with AsyncExitStack() as stack:
                 sandbox = SandboxServer(SandboxSettings(**self._common.model_dump()))
                 target = await start_service(sandbox, stack)
                 settings = settings.model_copy(update={"sandbox_target": target})
+                stop = asyncio.create_task(self._stopping.wait())
+                awaited: set[asyncio.Future[Any]] = {self._first_job, stop}
+                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+                if stop.done():
+                    return
                 supervisor = await asyncio.to_thread(
-                    make_supervisor, settings, devices, job, self._state
+                    make_supervisor, settings, devices, self._first_job.result(), self._state
                 )
                 stack.push_async_callback(supervisor.stop)
-                if self._stopping.is_set():
+                if stop.done():
                     return
                 await supervisor.start()
                 work = asyncio.create_task(supervisor.wait())
-                stop = asyncio.create_task(self._stopping.wait())
                 await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
                 stop.cancel()
                 if work.done():
@@ -249,7 +253,7 @@ class _Services(ServiceThread[str]):
     async def _end_evaluators(self) -> None:
         """Wait until evaluators, or their start, have ended: they leave no daemon behind."""
         if self._supervising is not None:
-            await self._supervising
+            await asyncio.wrap_future(self._supervising)
 
     @override
     async def _start(self, stack: AsyncExitStack) -> str:
