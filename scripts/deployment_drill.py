@@ -373,7 +373,7 @@ def _kill_worker(lab: ComposeLab) -> None:
     (container,) = lab.containers("evaluator")
     before = inspect(container, "{{.RestartCount}}")
     processes = run(["docker", "top", container, "-eo", "pid,args"]).decode().splitlines()
-    (worker,) = (line.split()[0] for line in processes if "evaluator.server" in line)
+    (worker,) = (line.split()[0] for line in processes if line.endswith("services.evaluator"))
     os.kill(int(worker), signal.SIGKILL)
     time.sleep(5)
     require(inspect(container, "{{.RestartCount}}") == before, "the container restarted")

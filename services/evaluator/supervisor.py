@@ -30,7 +30,7 @@ from modnorm.services.evaluator.placement import (
     grouped,
 )
 
-COMMAND = (sys.executable, "-m", "modnorm.services.evaluator.server")
+COMMAND = (sys.executable, "-m", "modnorm.services.evaluator")
 CHECK_INTERVAL = 1.0
 """Seconds between two health checks of a worker."""
 STOP_SECONDS = 26.0
