@@ -111,17 +111,18 @@ def start(
         ThreadPoolExecutor(2, "lab") as threads,
     ):
         common = _common_settings(state, cache)
+        devices = embedded_devices() if evaluate and load is load_engine else ()
+        if evaluate and not devices:
+            # Imports of calibrator and evaluator at the same time could see half of a module.
+            import_engine("transformers", EngineSettings())
         services = _Services(state, common, sandbox, data)
         parts = [threads.submit(services.run)]
         try:
             lab = LabAccess(services.started.result(), Credentials(token=common.token))
-            devices = embedded_devices() if evaluate and load is load_engine else ()
             evaluator = None
             if devices:
                 services.supervise(lab, devices)
             elif evaluate:
-                # Two threads that import it at once may each see half of it.
-                import_engine("transformers", EngineSettings())
                 settings = EvaluatorSettings(
                     aggregator_target=lab.target,
                     broker_url=_BROKER,
@@ -233,7 +234,7 @@ class _Services(ServiceThread[str]):
                     make_supervisor, settings, devices, self._first_job.result(), self._state
                 )
                 stack.push_async_callback(supervisor.stop)
-                if stop.done():
+                if self._stopping.is_set():
                     return
                 await supervisor.start()
                 work = asyncio.create_task(supervisor.wait())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
@@ -128,14 +129,16 @@ class ModelCache:
         key = ModelKey(job.model_digest, job.engine.name, settings)
         if self._loaded and self._loaded.key == key:
             return self._loaded
+        checkpoint = self._open(job, poll)
         names = {"model": job.model.name, "engine": job.engine.name}
         with STAGE.starting():
-            # Digesting gigabytes and importing take seconds each.
-            with ThreadPoolExecutor(1, "checkpoint") as reader:
-                opened = reader.submit(self._checkpoint, job, poll)
-                STAGE.enter("importing its library")
-                import_engine(job.engine.name, key.settings)
-                checkpoint = opened.result()
+            if self._loaded is None:
+                # Digesting gigabytes and importing take seconds each.
+                with ThreadPoolExecutor(1, "digest") as reader:
+                    reader.submit(attrgetter("digest"), checkpoint)
+                    STAGE.enter("importing its library")
+                    import_engine(job.engine.name, key.settings)
+            _require_digest(checkpoint, job)
             engine = self._replace_model(key, checkpoint)
             if engine is not None:
                 logger.info("replaced the model of the engine", extra=names)
@@ -184,20 +187,21 @@ class ModelCache:
         if loaded:
             loaded.engine.close()
 
-    def _checkpoint(self, job: messages.Job, poll: Callable[[], None]) -> Checkpoint:
+    def _open(self, job: messages.Job, poll: Callable[[], None]) -> Checkpoint:
         """Return the checkpoint of a job's model on this host."""
         revision = job.model.revision if job.model.HasField("revision") else None
-        checkpoint = resolve_checkpoint(
-            job.model.name, revision, roots=self._settings.model_roots, on_bytes=poll
+        roots = self._settings.model_roots
+        return resolve_checkpoint(job.model.name, revision, roots=roots, on_bytes=poll)
+
+
+def _require_digest(checkpoint: Checkpoint, job: messages.Job) -> None:
+    if checkpoint.digest != job.model_digest:
+        raise IncompatibleError(
+            f"{job.model.name} has digest {checkpoint.digest} on this evaluator, "
+            f"but {job.model_digest} in the experiment",
+            field="model.name",
+            remedy="give evaluators the model files that the experiment was submitted with",
         )
-        if checkpoint.digest != job.model_digest:
-            raise IncompatibleError(
-                f"{job.model.name} has digest {checkpoint.digest} on this evaluator, "
-                f"but {job.model_digest} in the experiment",
-                field="model.name",
-                remedy="give evaluators the model files that the experiment was submitted with",
-            )
-        return checkpoint
 
 
 PROMPTS = 4

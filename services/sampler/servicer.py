@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from operator import attrgetter
@@ -27,7 +28,7 @@ from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import ServiceSettings
 from modnorm.spec import PopulationSpec, parse_section
-from modnorm.v1 import common_pb2, sampling_pb2, sampling_pb2_grpc
+from modnorm.v1 import sampling_pb2, sampling_pb2_grpc
 from modnorm.wire.conversions import descriptor_to_proto, method_from_proto, prompts_from_proto
 
 KEPT = 4
@@ -98,17 +99,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         self, request: sampling_pb2.InspectModelRequest, context: object
     ) -> sampling_pb2.InspectModelResponse:
         """Check a model and its prompts; return its description."""
-        checkpoint = await self._inspections.run(open_model, request.model, self._roots)
-        # Gigabytes are digested while prompts are encoded.
-        longest_prompt, digest = await asyncio.gather(
-            self._inspections.run(longest_encoded, request, checkpoint, self._encoders),
-            self._inspections.run(attrgetter("digest"), checkpoint),
-        )
-        return sampling_pb2.InspectModelResponse(
-            model_digest=digest,
-            num_layers=positive(checkpoint.config, "num_hidden_layers"),
-            longest_prompt=longest_prompt,
-        )
+        return await self._inspections.run(inspect_model, request, self._roots, self._encoders)
 
     @override
     async def BuildScaleMap(
@@ -132,17 +123,10 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
             offset += len(batch)
 
 
-def open_model(model: common_pb2.ModelRef, roots: Sequence[Path] | None) -> Checkpoint:
-    """Resolve a model and check its weights."""
-    checkpoint = resolve_model(model, roots)
-    CheckpointWeights(checkpoint)  # refuses weights that do not fit the configuration
-    return checkpoint
-
-
-def longest_encoded(
-    request: sampling_pb2.InspectModelRequest, checkpoint: Checkpoint, encoders: EncoderCache
-) -> int:
-    """Check the family and the prompts of a model; return the tokens of the longest prompt."""
+def inspect_model(
+    request: sampling_pb2.InspectModelRequest, roots: Sequence[Path] | None, encoders: EncoderCache
+) -> sampling_pb2.InspectModelResponse:
+    """Check weights, family and prompts of a model."""
     if request.max_tokens < 0:
         raise InvalidInputError(
             f"{request.max_tokens} is negative",
@@ -150,11 +134,19 @@ def longest_encoded(
             remedy="pass the completion cap in tokens",
         )
     messages = prompts_from_proto(request.prompts)
+    checkpoint = resolve_model(request.model, roots)
+    CheckpointWeights(checkpoint)  # refuses weights that do not fit the configuration
     if request.HasField("method"):
         require_usable(method_from_proto(request.method), checkpoint.config)
-    with encoders.lend(checkpoint) as encoder:
+    # Gigabytes are digested while prompts are encoded.
+    with ThreadPoolExecutor(1, "digest") as reader, encoders.lend(checkpoint) as encoder:
+        reader.submit(attrgetter("digest"), checkpoint)
         prompts = [encoder.encode(turns) for turns in messages]
-    return check_fit(prompts, request.max_tokens, checkpoint)
+    return sampling_pb2.InspectModelResponse(
+        model_digest=checkpoint.digest,
+        num_layers=positive(checkpoint.config, "num_hidden_layers"),
+        longest_prompt=check_fit(prompts, request.max_tokens, checkpoint),
+    )
 
 
 def find_or_build(

@@ -256,6 +256,12 @@ def test_gpus_have_evaluators_of_their_own_with_the_same_results(
     assert list(tmp_path.glob("there/first-job*")), "their model is loaded at once"
 
 
+def test_a_lab_with_gpus_ends_without_an_experiment(tmp_path, monkeypatch):
+    monkeypatch.setenv("MODNORM_DEVICES", "0")
+    with lab_client(tmp_path / "state", cache=tmp_path / "cache") as client:
+        assert not list(client.list())
+
+
 def test_evaluators_that_still_start_at_the_end_leave_nothing_behind(
     tmp_path, small_spec, monkeypatch
 ):
