@@ -141,12 +141,13 @@ class TransformersEngine:
     @property
     def environment(self) -> Mapping[str, str]:
         gpu = self._model.device.type == "cuda"
+        threads = {} if gpu else {"threads": str(torch.get_num_threads())}
         return {
             "engine": "transformers",
             "transformers": transformers.__version__,
             "torch": str(torch.__version__),
             "device": torch.cuda.get_device_name(self._model.device) if gpu else "cpu",
-            "threads": str(torch.get_num_threads()),
+            **threads,
             "arithmetic": dtype_name(self._model.dtype),
             "mode": "fast",
         }

@@ -152,13 +152,14 @@ class VllmEngine:
     def environment(self) -> Mapping[str, str]:
         """Engine, library versions, device and settings that rounding may depend on."""
         on_gpu = not current_platform.is_cpu()
+        threads = {} if on_gpu else {"threads": str(torch.get_num_threads())}
         return {
             "engine": "vllm",
             "vllm": str(vllm.__version__),
             "transformers": transformers.__version__,
             "torch": str(torch.__version__),
             "device": str(current_platform.get_device_name()) if on_gpu else "cpu",
-            "threads": str(torch.get_num_threads()),
+            **threads,
             "arithmetic": dtype_name(self._dtype),
             "mode": str(chosen_numerics()),
             "tensor_parallel": str(self._ranks.size),
