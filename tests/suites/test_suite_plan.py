@@ -43,10 +43,9 @@ def test_training_is_counted_by_updates(load):
     axes = {"method": {"es": {"method": {"name": "es"}}, "mezo": mezo}, "task": {"t": task}}
     cells = load(base={"model": "tiny-thicket"}, axes=axes, seeds=[1]).cells
     es, two_sided = plan_cells(cells).values()
-    assert {each.candidates for each in (es, two_sided)} == {3_000}
-    assert {each.search for each in (es, two_sided)} == {600_000}
+    for plan in (es, two_sided):
+        assert (plan.candidates, plan.search, plan.final_at_most) == (3_000, 600_000, 1_319)
     assert (es.development, two_sided.development) == (0, 8_000)
-    assert {each.final_at_most for each in (es, two_sided)} == {1_319}
 
 
 SELECTION = "split:gsm8k/selection"
@@ -61,7 +60,6 @@ SMALL, LARGE = 494_032_768, 1_543_714_304
     ("weights", "task", "rows", "measured"),
     [
         (SMALL, "gsm8k", 200, 1.11),
-        (SMALL, "gsm8k", 500, 2.05),
         (SMALL, "gsm8k", 1_319, 5.0),
         (LARGE, "gsm8k", 200, 1.36),
         (LARGE, "gsm8k", 1_319, 5.29),
