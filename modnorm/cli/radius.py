@@ -271,7 +271,7 @@ def _held(out: Path) -> Iterator[None]:
 
 def _conclude(document: "GridDocument | MatchingDocument", shown: Rows, out: Path) -> None:
     """Write `radius.json`, store the artifact, show it."""
-    from modnorm.radius.artifact import RadiusArtifact, keep_artifact
+    from modnorm.radius.artifact import GridRadius, RadiusArtifact, keep_artifact
 
     artifact, file = RadiusArtifact.of(document), out / "radius.json"
     write_file(file, artifact.to_json().encode())
@@ -282,7 +282,10 @@ def _conclude(document: "GridDocument | MatchingDocument", shown: Rows, out: Pat
     echo(f"radius {document.radius:g}  {artifact.digest}")
     say(f"written to {file}")
     tried = [one.radius for one in document.radii]
-    if len(tried) > 1 and document.radius in {tried[0], tried[-1]}:
+    means = {one.mean for one in document.radii if isinstance(one, GridRadius)}
+    if len(tried) > 1 and len(means) == 1:
+        note("all radii are equal: more candidates, rows or tokens are needed to choose one")
+    elif len(tried) > 1 and document.radius in {tried[0], tried[-1]}:
         end = "smallest" if document.radius == tried[0] else "largest"
         note(
             f"{document.radius:g} is the {end} radius that was tried; a wider grid may find better"

@@ -64,10 +64,11 @@ def load_engine(
 def is_vllm(name: str) -> bool:
     """Return whether an engine's name means vLLM on this machine."""
     if name not in engine_names():
+        known = name == _VLLM
         raise InvalidInputError(
-            f"there is no engine {name!r}",
+            "vLLM is not installed" if known else f"there is no engine {name!r}",
             field="engine.name",
-            remedy=one_of(name, engine_names()),
+            remedy=one_of(name, engine_names()) + ("; or install it: docs/vllm.md" * known),
         )
     return name == _VLLM or (name == "auto" and _VLLM in engine_names() and _has_gpu())
 
