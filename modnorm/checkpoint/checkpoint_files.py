@@ -149,7 +149,11 @@ tokenizer listed in `fast_tokenizer_files` of `tokenizer_config.json` replaces `
 
 def refuse_adapter(directory: Path) -> None:
     """Refuse a directory with an adapter, alone or beside a model."""
-    if (directory / ADAPTER).is_file():
+    try:
+        is_adapter = (directory / ADAPTER).is_file()
+    except OSError as error:
+        raise _unreadable(error) from error
+    if is_adapter:
         raise InvalidInputError(
             f"{directory} holds an adapter ({ADAPTER}): transformers adds it to the weights "
             "if peft is installed, and vLLM does not",
@@ -165,10 +169,12 @@ def weight_files(directory: Path) -> tuple[str, ...]:
         try:
             (directory / name).open("rb").close()
         except OSError as error:
-            raise InvalidInputError(
-                f"cannot read {directory / name}: {error.strerror}", field="model.name"
-            ) from error
+            raise _unreadable(error) from error
     return names
+
+
+def _unreadable(error: OSError) -> InvalidInputError:
+    return InvalidInputError(f"cannot read {error.filename}: {error.strerror}", field="model.name")
 
 
 def _weight_names(directory: Path) -> tuple[str, ...]:
@@ -217,8 +223,11 @@ def _metadata_names(directory: Path) -> set[str]:
 def _digest_of(directory: Path, names: Collection[str]) -> str:
     """Digest files, read in parallel: one thread hashes less than two gigabytes a second."""
     ordered = sorted(names)
-    with ThreadPoolExecutor() as threads:
-        contents = threads.map(lambda name: file_digest(directory / name), ordered)
+    try:
+        with ThreadPoolExecutor() as threads:
+            contents = [*threads.map(lambda name: file_digest(directory / name), ordered)]
+    except OSError as error:
+        raise _unreadable(error) from error
     lines = (f"{name}\0{content}\n" for name, content in zip(ordered, contents, strict=True))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from modnorm.cli.console import amount, echo, echo_table, emit_json, interval, note, percent, say
 from modnorm.cli.options import arg, local_run, opt
+from modnorm.errors import InvalidInputError
 from modnorm.files import write_fault
 
 if TYPE_CHECKING:
@@ -86,7 +87,14 @@ def _load_runs(directories: Sequence[Path]) -> "list[FinishedRun]":
     from modnorm.analysis.run import load_runs
     from modnorm.analysis.run_files import finished_runs
 
-    return load_runs(finished_runs([local_run(str(each)) for each in directories], note))
+    found = finished_runs([local_run(str(each)) for each in directories], note)
+    if not found:
+        raise InvalidInputError(
+            "none of the runs has finished",
+            field="run",
+            remedy="repeat the commands that started them",
+        )
+    return load_runs(found)
 
 
 def _metric(value: float | None, bounds: Sequence[float] | None) -> str:

@@ -34,8 +34,8 @@ class Output:
 
 
 output = Output()
-INTERRUPTED = 130
-"""The exit code of shells for Ctrl-C."""
+INTERRUPTED, TERMINATED = 130, 143
+"""The exit codes of shells for Ctrl-C and SIGTERM."""
 
 _PIPE_COLUMNS = 240
 _CODES = {*range(0x20), *range(0x7F, 0xA0)} - set(b"\n\t")
@@ -178,12 +178,22 @@ def table(
 
 @contextmanager
 def interruptible(remark: str) -> Iterator[None]:
-    """Exit on Ctrl-C with its exit code and a remark on how to resume."""
+    """Exit on Ctrl-C or SIGTERM with its exit code and a remark on how to resume."""
+    code = INTERRUPTED
+
+    def terminate(*_: object) -> NoReturn:
+        nonlocal code
+        code = TERMINATED
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     except KeyboardInterrupt as error:
         say(f"\n{remark}")
-        raise typer.Exit(INTERRUPTED) from error
+        raise typer.Exit(code) from error
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

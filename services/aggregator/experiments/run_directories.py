@@ -14,6 +14,7 @@ from threading import Lock
 from sqlmodel import select
 
 from modnorm.errors import NotFoundError, PreconditionError
+from modnorm.files import file_fault
 from modnorm.services.aggregator.experiments.experiment_store import (
     ExperimentRecord,
     ExperimentStore,
@@ -97,10 +98,13 @@ class RunDirectories:
 
         draft = place.with_name(f".{place.name}.part")
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        write_directory(draft, self._database, record)
-        self._files.pop(place, None)
-        draft.replace(place)
+        try:
+            draft.mkdir(parents=True)
+            write_directory(draft, self._database, record)
+            self._files.pop(place, None)
+            draft.replace(place)
+        except OSError as error:  # for example a full disk
+            raise file_fault(error) from error
 
 
 def _name(experiment_id: str, create_time: float) -> str:
