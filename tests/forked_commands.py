@@ -65,9 +65,9 @@ class Command:
         )
         assert text in self.stdout or text in self.stderr, self.stderr
 
-    def interrupt(self) -> int:
-        """Press Ctrl-C; return the exit code."""
-        self.process.send_signal(signal.SIGINT)
+    def interrupt(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Press Ctrl-C, or send another signal; return the exit code."""
+        self.process.send_signal(number)
         return self.process.wait(HANG_SECONDS)
 
 

@@ -53,8 +53,7 @@ def test_a_fault_of_the_disk_is_one_line(modnorm, monkeypatch, flags):
 )
 def test_a_wrong_setting_names_its_variable(refusal, monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    err = refusal("list")
-    assert name in err
+    assert name in refusal("list")
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,8 @@ def test_a_folder_stands_for_its_finished_runs(modnorm, refusal, runs, tmp_path)
     code, out, err = modnorm("compare", folder)
     assert (code, out) == (0, expected)
     assert err == f"note: {folder / 'later'} is left out: it has not finished\n"
+    shutil.copytree(folder / "later", tmp_path / "only" / "later")
+    assert "error: run: none of the runs has finished" in refusal("compare", tmp_path / "only")
     (folder / "later" / "distillation.json").write_text("{}")
     err = modnorm("compare", folder)[2]
     assert err == f"note: {folder / 'later'} is left out: it is a distillation\n"
@@ -93,5 +95,4 @@ def test_a_folder_stands_for_its_finished_runs(modnorm, refusal, runs, tmp_path)
     code, out, err = modnorm("compare", folder)
     assert (code, out) == (0, expected)
     assert f"note: {folder / 'several'} is left out: it is a folder with runs" in err
-    err = refusal("compare", tmp_path / "absent")
-    assert "absent does not exist" in err
+    assert "absent does not exist" in refusal("compare", tmp_path / "absent")

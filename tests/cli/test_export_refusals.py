@@ -34,5 +34,4 @@ def test_a_trained_model_has_no_rank(run_of, refusal, tmp_path):
 
 
 def test_of_a_search_a_rank_is_asked_for(run_of, refusal, tmp_path):
-    err = refusal("export", run_of(SEARCH), "--out", tmp_path / "out")
-    assert "--rank 1" in err
+    assert "--rank 1" in refusal("export", run_of(SEARCH), "--out", tmp_path / "out")

@@ -1,6 +1,7 @@
 import json
 import resource
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -130,12 +131,13 @@ def test_edited_rows_are_refused_in_the_same_directory(modnorm, write_spec, tmp_
     assert ended.stderr.splitlines()[-1].startswith("error: task.selection: ")
 
 
-def test_ctrl_c_says_how_to_go_on(start_command, write_spec, tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_says_how_to_go_on(start_command, write_spec, tmp_path, number, code):
     spec_file = write_spec("long", population__size=500, population__prefixes=[])
     directory = tmp_path / "run"
     run = start_command("run", spec_file, "--out", directory)
     wait_for_jobs(run.has_ended, directory, 1)
-    assert run.interrupt() == 130
+    assert run.interrupt(number) == code
     assert "the same command resumes" in run.stderr
     assert "Traceback" not in run.stderr
     assert {row[0] for row in jobs(directory).values()} <= {"done", "pending"}
