@@ -152,7 +152,7 @@ def refuse_adapter(directory: Path) -> None:
     try:
         is_adapter = (directory / ADAPTER).is_file()
     except OSError as error:
-        raise _unreadable(error) from error
+        raise _unreadable(directory, error) from error
     if is_adapter:
         raise InvalidInputError(
             f"{directory} holds an adapter ({ADAPTER}): transformers adds it to the weights "
@@ -169,12 +169,13 @@ def weight_files(directory: Path) -> tuple[str, ...]:
         try:
             (directory / name).open("rb").close()
         except OSError as error:
-            raise _unreadable(error) from error
+            raise _unreadable(directory, error) from error
     return names
 
 
-def _unreadable(error: OSError) -> InvalidInputError:
-    return InvalidInputError(f"cannot read {error.filename}: {error.strerror}", field="model.name")
+def _unreadable(directory: Path, error: OSError) -> InvalidInputError:
+    place = error.filename or directory  # a fault of the disk names no file
+    return InvalidInputError(f"cannot read {place}: {error.strerror}", field="model.name")
 
 
 def _weight_names(directory: Path) -> tuple[str, ...]:
@@ -227,7 +228,7 @@ def _digest_of(directory: Path, names: Collection[str]) -> str:
         with ThreadPoolExecutor() as threads:
             contents = [*threads.map(lambda name: file_digest(directory / name), ordered)]
     except OSError as error:
-        raise _unreadable(error) from error
+        raise _unreadable(directory, error) from error
     lines = (f"{name}\0{content}\n" for name, content in zip(ordered, contents, strict=True))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

@@ -56,20 +56,20 @@ def test_a_broken_index_is_refused(tmp_path, index):
         weight_files(tmp_path)
 
 
-@pytest.mark.parametrize("closed", ["model-1.safetensors", "tokenizer.json"])
-def test_files_that_cannot_be_read_are_refused_by_their_name(tmp_path, monkeypatch, closed):
+@pytest.mark.parametrize("file", ["model-1.safetensors", "model-2.safetensors", "tokenizer.json"])
+def test_files_that_cannot_be_read_are_refused_by_their_name(tmp_path, monkeypatch, file):
     shards = {f"model-{number}.safetensors": "weights" for number in (1, 2)}
     index = json.dumps({"weight_map": {name: name for name in shards}})
     write(tmp_path, **shards, **{"model.safetensors.index.json": index, "tokenizer.json": "{}"})
     opened = Path.open
 
     def refusing(path, *arguments, **options):  # root can open a file of any mode
-        if path.name == closed:
+        if path.name == file:
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return opened(path, *arguments, **options)
 
     monkeypatch.setattr(Path, "open", refusing)
-    with error_at("model.name", f"{closed}: Permission denied"):
+    with error_at("model.name", f"{file}: Permission denied"):
         checkpoint_digest(tmp_path)
 
 

@@ -19,8 +19,7 @@ def test_a_plan_counts_what_would_run(printed, modnorm_json):
     assert plan["final_at_most"] == 24 * 25 * 500
     one = modnorm_json("suite", "plan", PAPER, "--only", "seed=42")
     assert one["experiments"] == 8
-    out = printed("suite", "plan", PAPER, "--only", "variant=Full (ours)")
-    assert "60,000" in out
+    assert "60,000" in printed("suite", "plan", PAPER, "--only", "variant=Full (ours)")
 
 
 def test_a_suite_that_was_not_run_has_a_table_all_the_same(printed, modnorm_json, tmp_path):

@@ -60,6 +60,7 @@ SMALL, LARGE = 494_032_768, 1_543_714_304
     ("weights", "task", "rows", "measured"),
     [
         (SMALL, "gsm8k", 200, 1.11),
+        (SMALL, "gsm8k", 500, 2.05),
         (SMALL, "gsm8k", 1_319, 5.0),
         (LARGE, "gsm8k", 200, 1.36),
         (LARGE, "gsm8k", 1_319, 5.29),
