@@ -27,7 +27,7 @@ Schedule = tuple[tuple[int, int, int], ...]
 """First and last number of sequences of a step, and the draft tokens of each of them."""
 LONG, SHORT = 7, 3
 """Draft tokens of a sequence."""
-_LONG_STEP = 4e11
+_LONG_STEP = 8e11
 """Most tokens that a step with long drafts verifies, times the parameters of a rank. Up to here a
 step takes little longer than one that only reads the weights."""
 _MOST_SEQUENCES = 4096
