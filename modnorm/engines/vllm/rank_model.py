@@ -19,7 +19,7 @@ from modnorm.engines.vllm.internals.logit_check import LogitCheck
 from modnorm.engines.vllm.internals.message_queues import fix_queues
 from modnorm.engines.vllm.internals.register import check_stage
 from modnorm.engines.vllm.internals.register_entry import Stage
-from modnorm.engines.vllm.internals.worker_errors import write_worker_errors
+from modnorm.engines.vllm.internals.worker_start import write_worker_errors
 from modnorm.engines.vllm.serialization import (
     Answer,
     Value,

@@ -1,6 +1,5 @@
 """Starts vLLM with the settings that candidates need."""
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,12 +28,12 @@ from modnorm.engines.vllm.internals.drafting import (
     install_speculator,
     keep_compile_cache,
 )
-from modnorm.engines.vllm.internals.interfaces import BUSY, REQUIRED_SETTINGS, START_METHOD
+from modnorm.engines.vllm.internals.interfaces import BUSY, REQUIRED_SETTINGS
 from modnorm.engines.vllm.internals.layers import keep_plain_weights
 from modnorm.engines.vllm.internals.message_queues import fix_queues
 from modnorm.engines.vllm.internals.register import check_stage
 from modnorm.engines.vllm.internals.register_entry import Stage
-from modnorm.engines.vllm.internals.worker_errors import worker_errors_raised
+from modnorm.engines.vllm.internals.worker_start import fork_workers, worker_errors_raised
 from modnorm.engines.vllm.memory import EngineSizes, cpu_sizes, gpu_sizes
 from modnorm.engines.vllm.numerics import choose_numerics, require_offered
 from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, ModnormError
@@ -84,8 +83,7 @@ def start_vllm(
     fix_queues()
     if settings.drafts is Drafts.POPULATION:
         install_speculator()
-    # vLLM has no other setting for it.
-    os.environ.setdefault(START_METHOD, "spawn")  # noqa: TID251
+    fork_workers()
     check_stage(Stage.PROCESS)
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):
         defaults = engine_arguments(checkpoint, layout, dtype, settings)

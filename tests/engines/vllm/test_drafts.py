@@ -178,9 +178,9 @@ def test_tokens_outside_the_vocabulary_become_tokens_of_it() -> None:
     ("parameters", "schedule"),
     [
         (6_000_000, ((1, 512, LONG), (513, 4096, SHORT))),
-        (105_000_000, ((1, 476, LONG), (477, 4096, SHORT))),
-        (1_540_000_000, ((1, 32, LONG), (33, 4096, SHORT))),
-        (70_000_000_000, ((1, 4096, SHORT),)),
+        (105_000_000, ((1, 512, LONG), (513, 4096, SHORT))),
+        (1_540_000_000, ((1, 64, LONG), (65, 4096, SHORT))),
+        (700_000_000_000, ((1, 4096, SHORT),)),
     ],
 )
 def test_larger_models_have_shorter_drafts(

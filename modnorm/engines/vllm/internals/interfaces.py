@@ -6,7 +6,6 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import torch
-from vllm import envs
 from vllm.config import VllmConfig
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
@@ -14,8 +13,6 @@ from vllm.v1.worker.utils import request_memory
 
 from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage
 from modnorm.engines.vllm.numerics import VARIABLE, is_invariant
-
-START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 REQUIRED_SETTINGS: Mapping[str, object] = MappingProxyType(
     {
@@ -38,11 +35,6 @@ def _holds(config: VllmConfig) -> bool:
 def _is_executor(config: VllmConfig) -> bool:
     """The executor's class is a subclass of `Executor`."""
     return issubclass(Executor.get_class(config), Executor)
-
-
-def _is_known_variable(_: object) -> bool:
-    """The environment variable is one of vLLM's."""
-    return START_METHOD in envs.environment_variables
 
 
 def _is_busy(_: object) -> bool:
@@ -115,14 +107,6 @@ INTERFACES = (
         vllm_names=("vllm.v1.executor:Executor.get_class", "vllm.v1.executor:Executor.shutdown"),
         removable_when="vLLM ends the workers of a failed start",
         self_test=_is_executor,
-    ),
-    RegisterEntry(
-        name="worker_start",
-        purpose="Spawns workers, because a fork of a process with threads can hang.",
-        stage=Stage.PROCESS,
-        vllm_names=("vllm.envs:environment_variables",),
-        removable_when="vLLM spawns workers by default",
-        self_test=_is_known_variable,
     ),
     RegisterEntry(
         name="batch_invariance",

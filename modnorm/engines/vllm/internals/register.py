@@ -13,7 +13,7 @@ from modnorm.engines.vllm.internals.logit_check import LOGITS
 from modnorm.engines.vllm.internals.message_queues import QUEUE_CONTEXTS, QUEUE_WAITS
 from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage
 from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING
-from modnorm.engines.vllm.internals.worker_errors import WORKER_ERRORS
+from modnorm.engines.vllm.internals.worker_start import WORKER_ERRORS, WORKER_START
 
 REGISTER: Sequence[RegisterEntry] = (
     OUTPUT_GATHERING,
@@ -22,6 +22,7 @@ REGISTER: Sequence[RegisterEntry] = (
     LINEAR_WEIGHTS,
     QUEUE_CONTEXTS,
     QUEUE_WAITS,
+    WORKER_START,
     WORKER_ERRORS,
     DRAFT_METHOD,
     DRAFTER,

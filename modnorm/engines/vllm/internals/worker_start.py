@@ -1,4 +1,4 @@
-"""Passes the exception of a worker process that fails to start to the engine's process."""
+"""Starts vLLM's workers from the fork server, and passes on the exception of one that fails."""
 
 import logging
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vllm.v1.executor import multiproc_executor
 
+from modnorm.engines.vllm.fork_server import WorkerContext
 from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 
 VARIABLE = "MODNORM_WORKER_FAULT"
@@ -36,6 +37,11 @@ def write_worker_errors() -> None:
         logging.getLogger(multiproc_executor.__name__).addHandler(_Writer(Path(path)))
 
 
+def fork_workers() -> None:
+    """Let vLLM start its workers from the fork server."""
+    multiproc_executor.get_mp_context = WorkerContext
+
+
 @contextmanager
 def worker_errors_raised() -> Iterator[None]:
     """Raise the exception of a worker that fails to start inside the context."""
@@ -55,12 +61,25 @@ def worker_errors_raised() -> Iterator[None]:
             os.environ.pop(VARIABLE, None)  # noqa: TID251 - see above
 
 
+def _forks_workers(_: object) -> bool:
+    """Workers start in the fork server's context."""
+    return multiproc_executor.get_mp_context is WorkerContext
+
+
 def _logs_under_its_name(_: object) -> bool:
     """The executor logs errors under its module's name."""
     logger = logging.getLogger(multiproc_executor.__name__)
     return multiproc_executor.logger is logger and logger.isEnabledFor(logging.ERROR)
 
 
+WORKER_START = RegisterEntry(
+    name="worker_start",
+    purpose="Forks workers from a process without threads that has imported vLLM.",
+    stage=Stage.PROCESS,
+    vllm_names=("vllm.v1.executor.multiproc_executor:get_mp_context",),
+    removable_when="vLLM starts workers from a fork server",
+    self_test=_forks_workers,
+)
 WORKER_ERRORS = RegisterEntry(
     name="worker_errors",
     purpose="Reads the worker's exception: a model that does not fit is refused, not retried.",
