@@ -8,8 +8,9 @@ def send_variable(pipe, name):
 
 
 def test_a_worker_has_the_environment_of_its_parent(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     start_fork_server()
+    assert "OMP_NUM_THREADS" not in os.environ
     context = WorkerContext()
     for value in ("first", "second"):
         monkeypatch.setenv("MODNORM_PARENTS_VARIABLE", value)

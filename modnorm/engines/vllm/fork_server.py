@@ -10,6 +10,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
 _MODULES = ["vllm.v1.worker.gpu_worker"]
+_THREADS = "OMP_NUM_THREADS"
 
 
 class _Worker(ForkServerProcess):
@@ -32,7 +33,13 @@ class WorkerContext(ForkServerContext):
 
 def start_fork_server() -> None:
     """Begin to import vLLM in the fork server; call it before vLLM is imported here."""
-    # vLLM sets it for its workers, but only once the server runs.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # noqa: TID251 - read when torch is loaded
     WorkerContext().set_forkserver_preload(_MODULES)
-    forkserver.ensure_running()
+    # vLLM gives its workers one thread by this variable, which is read when torch is imported.
+    variables = os.environ  # noqa: TID251 - the server inherits them
+    threads = variables.get(_THREADS)
+    variables[_THREADS] = threads or "1"
+    try:
+        forkserver.ensure_running()
+    finally:
+        if not threads:
+            del variables[_THREADS]
