@@ -31,7 +31,7 @@ BANDWIDTH = {"H100": 3.35e12, "H200": 4.8e12}
 SEQUENCES = 1_024
 """Most sequences of a step, if the spec does not say: so many fit beside models of some billion
 weights."""
-START_SECONDS = 50.0
+START_SECONDS = 40.0
 """Start of vLLM, graphs included. The first on a machine compiles for half a minute more."""
 CALIBRATION_SECONDS = 0.5
 """Calibration on one prompt."""
