@@ -73,8 +73,9 @@ class ServedEnsemble:
         return Question(row, prompt, cap, body.stop)
 
     def _cap(self, body: ChatBody, prompt: Sequence[int]) -> int:
-        cap = min(body.cap or self.definition.task.max_tokens, self.definition.task.max_tokens)
-        if len(prompt) + cap > self.most_tokens:
+        most, left = self.definition.task.max_tokens, self.most_tokens - len(prompt)
+        cap = min(most, body.cap) if body.cap else max(1, min(most, left))
+        if cap > left:
             raise invalid(
                 f"{len(prompt)} prompt tokens and {cap} completion tokens do not fit the "
                 f"{self.most_tokens} tokens of this server",

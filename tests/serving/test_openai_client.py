@@ -40,6 +40,12 @@ def test_a_single_expert_answers_alone(client, engine):
     assert engine.batches == [(3, 1, 9)]
 
 
+def test_an_answer_without_a_cap_has_the_tokens_that_its_prompt_leaves(client, engine):
+    long = [{"role": "user", "content": "7 " * 235}]
+    answer = client().chat.completions.create(model="expert-1", messages=long)
+    assert 512 - answer.usage.prompt_tokens == engine.batches[0][2] < 50
+
+
 @pytest.mark.parametrize(("model", "tokens"), [("ensemble", 15), ("expert-2", 5)])
 def test_a_stream_has_the_answer_its_end_and_its_usage(client, model, tokens):
     stream = client().chat.completions.create(
