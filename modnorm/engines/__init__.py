@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits, Sampling
 from modnorm.engines.settings import Drafts, EngineSettings, Numerics
-from modnorm.engines.vllm.fork_server import start_fork_server
 from modnorm.engines.vllm.numerics import choose_numerics
+from modnorm.engines.vllm.worker_context import preload_workers
 from modnorm.errors import IncompatibleError, InvalidInputError
 from modnorm.hints import one_of
 
@@ -40,8 +40,8 @@ def import_engine(name: str, settings: EngineSettings) -> None:
     """Import the library of an engine, which takes seconds and no memory of a GPU."""
     if is_vllm(name):
         choose_numerics(settings.numerics)
-        if settings.worker_process and _has_gpu():
-            start_fork_server()
+        if settings.has_worker_processes and _has_gpu():
+            preload_workers()
         with _imports_of_vllm():
             import modnorm.engines.vllm.engine  # noqa: PLC0415 - an optional package
     else:

@@ -48,6 +48,11 @@ class EngineSettings:
     drafts: Drafts = Drafts.NONE
     """Source of draft tokens."""
 
+    @property
+    def has_worker_processes(self) -> bool:
+        """Whether vLLM's workers on GPUs are processes of their own."""
+        return self.worker_process or self.tensor_parallel_size > 1
+
 
 class StartStage:
     """One thread starts an engine and sets the stage, others read it."""

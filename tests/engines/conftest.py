@@ -18,13 +18,13 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import Drafts, Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.engines.vllm.worker_context import WorkerContext, preload_workers
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import write_adapter
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.tasks.protocol import Message
 from tests.engines.exported_adapters import ANSWER_TOKENS, Adapter
-from tests.engines.forked_workers import ForkedWorkers
 
 VLLM = {
     # The scheduler in this process, one thread, no network.
@@ -41,6 +41,18 @@ if find_spec("vllm"):
     ENGINES = ["vllm", DRAFTING]
     if not torch.cuda.is_available():
         ENGINES.append("vllm as on a GPU")
+
+WORKER_MODULES = (
+    "vllm.model_executor.models.llama",
+    "vllm.model_executor.models.qwen2",
+    "vllm.v1.engine.core",
+    "vllm.v1.executor.multiproc_executor",
+    "vllm.v1.worker.cpu_worker",
+    "modnorm.checkpoint.weights",
+    "modnorm.engines.vllm.internals.drafting",
+    "modnorm.engines.vllm.internals.layers",
+    "modnorm.perturbation.candidate_weights",
+)
 
 ONE_CHECKPOINT = {DRAFTING: "bundled", "vllm as on a GPU": "llama"}
 """Engines that differ from another in what does not depend on the layout: each takes one."""
@@ -167,9 +179,10 @@ def checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
 
 @contextmanager
 def _forked() -> Iterator[None]:
+    preload_workers(WORKER_MODULES)
     with pytest.MonkeyPatch.context() as patch:
         for module in ("vllm.v1.engine.utils", "vllm.v1.executor.multiproc_executor"):
-            patch.setattr(f"{module}.get_mp_context", ForkedWorkers)
+            patch.setattr(f"{module}.get_mp_context", WorkerContext)
         yield
 
 

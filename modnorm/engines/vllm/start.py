@@ -223,9 +223,7 @@ def engine_arguments(
     schedule = draft_schedule(parameters) if drafts else NO_DRAFTS
     return arguments | {
         "cudagraph_capture_sizes": graph_sizes(schedule, sizes.sequences),
-        "distributed_executor_backend": "mp"
-        if settings.worker_process or settings.tensor_parallel_size > 1
-        else "uni",
+        "distributed_executor_backend": "mp" if settings.has_worker_processes else "uni",
         "gpu_memory_utilization": sizes.share,
     }
 

@@ -1,4 +1,4 @@
-"""Starts vLLM's workers from the fork server, and passes on the exception of one that fails."""
+"""Forks vLLM's workers on GPUs, and passes on the exception of one that fails to start."""
 
 import logging
 import os
@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from vllm.platforms import current_platform
 from vllm.v1.executor import multiproc_executor
 
-from modnorm.engines.vllm.fork_server import WorkerContext
 from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
+from modnorm.engines.vllm.worker_context import WorkerContext
 
 VARIABLE = "MODNORM_WORKER_FAULT"
-"""Environment variable with the file's path; worker processes inherit it."""
+"""Environment variable with the file's path; worker processes get it."""
+_START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
 class _Writer(logging.Handler):
@@ -38,8 +40,13 @@ def write_worker_errors() -> None:
 
 
 def fork_workers() -> None:
-    """Let vLLM start its workers from the fork server."""
-    multiproc_executor.get_mp_context = WorkerContext
+    """Let vLLM fork its workers on GPUs from a server; others are spawned.
+
+    On a CPU vLLM binds each worker to cores by variables that are read when torch is imported.
+    """
+    os.environ.setdefault(_START_METHOD, "spawn")  # noqa: TID251 - vLLM's own setting
+    if not current_platform.is_cpu():
+        multiproc_executor.get_mp_context = WorkerContext
 
 
 @contextmanager
@@ -61,9 +68,10 @@ def worker_errors_raised() -> Iterator[None]:
             os.environ.pop(VARIABLE, None)  # noqa: TID251 - see above
 
 
-def _forks_workers(_: object) -> bool:
-    """Workers start in the fork server's context."""
-    return multiproc_executor.get_mp_context is WorkerContext
+def _asks_for_context(_: object) -> bool:
+    """The executor asks for the context that starts a worker."""
+    code = multiproc_executor.WorkerProc.make_worker_process.__code__
+    return "get_mp_context" in code.co_names
 
 
 def _logs_under_its_name(_: object) -> bool:
@@ -74,11 +82,16 @@ def _logs_under_its_name(_: object) -> bool:
 
 WORKER_START = RegisterEntry(
     name="worker_start",
-    purpose="Forks workers from a process without threads that has imported vLLM.",
+    purpose="Forks workers from a server: forks of a process with threads can hang, and spawned "
+    "workers import vLLM again.",
     stage=Stage.PROCESS,
-    vllm_names=("vllm.v1.executor.multiproc_executor:get_mp_context",),
-    removable_when="vLLM starts workers from a fork server",
-    self_test=_forks_workers,
+    vllm_names=(
+        "vllm.envs:environment_variables",
+        "vllm.v1.executor.multiproc_executor:get_mp_context",
+        "vllm.v1.executor.multiproc_executor:WorkerProc.make_worker_process",
+    ),
+    removable_when="vLLM forks workers from a server",
+    self_test=_asks_for_context,
 )
 WORKER_ERRORS = RegisterEntry(
     name="worker_errors",
