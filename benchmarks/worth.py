@@ -59,7 +59,9 @@ VARIANTS: Mapping[str, Variant] = {
     "output_gathering": Variant(without=("output_gathering",)),
     "pending_calls": Variant(without=("pending_calls",)),
     "more_sequences": Variant(spec={"engine": {"max_num_seqs": 256}}),
-    "early_stop": Variant(patches={"modnorm.services.evaluator.job_scoring.early_stop": _nothing}),
+    "early_stop": Variant(
+        patches={"modnorm.services.evaluator.lease.CandidateLease.early_stop": _nothing}
+    ),
     "short_circuit": Variant(
         patches={
             "modnorm.services.aggregator.experiments.expert_selection.EarlyStopCache.skippable": (

@@ -1,9 +1,12 @@
-"""The pipeline benchmark adds up what its processes noted."""
+"""The pipeline benchmark adds up what its processes noted; variants of `worth` can run."""
+
+from pkgutil import resolve_name
 
 import pytest
 
 from benchmarks.pipeline import __main__ as pipeline
 from benchmarks.pipeline.recording import Event, EventLog, GpuBusy, first_gpu, read_events
+from benchmarks.worth import VARIANTS
 
 
 def _model(began, first_row, rows):
@@ -80,3 +83,8 @@ def test_a_process_that_fails_is_named(tmp_path):
     with pytest.raises(SystemExit, match=r"ours ended with 1: see .*ours\.log"):
         pipeline._run("no_such_module", [], tmp_path, "ours")
     assert "no_such_module" in (tmp_path / "ours.log").read_text()
+
+
+def test_what_a_variant_of_worth_replaces_exists():
+    for variant in VARIANTS.values():
+        assert all(callable(resolve_name(target)) for target in variant.patches)
