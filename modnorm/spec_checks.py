@@ -37,7 +37,7 @@ from modnorm.tasks import Message, Row, Task, get_stored_task
 from modnorm.tasks.columns import prompt_digests, rows_digest
 from modnorm.tasks.row_files import check_dataset, resolve_file
 from modnorm.tasks.row_loading import LoadedRows, is_dataset, load_data, needs_hub
-from modnorm.tasks.task_errors import count_shared_prompts, metric, render_prompts, shared_prompts
+from modnorm.tasks.task_errors import metric, render_prompts, shared_prompts
 
 _DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")
 MAX_GENERATOR_BYTES = 256 * 2**20
@@ -264,7 +264,7 @@ def count_overlap(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | Non
     heldout = _local_rows(task, named.heldout, "task.heldout", folders)
     if selection is None or heldout is None:
         return None
-    return count_shared_prompts(task, selection.rows, heldout.rows)
+    return len(shared_prompts(task, heldout.rows, selection.rows))
 
 
 def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:

@@ -18,7 +18,6 @@ from pyarrow import parquet
 
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA, read_ballots, write_votes
 from modnorm.analysis.run import Run, load_run
-from modnorm.analysis.run_data import EnsembleRow
 from modnorm.analysis.run_files import ANSWERS, CANDIDATES, RESULTS, SPEC, TIMINGS, unreadable
 from modnorm.analysis.votes import VoteRecord, vote_records
 from modnorm.errors import InvalidInputError
@@ -96,10 +95,7 @@ def _votes(run: Run) -> Iterator[VoteRecord]:
     ballots, golds = read_ballots(run.path, rows)
     for each in run.ensembles:
         votes = count_votes([ballots[expert] for expert in each.experts])
-        ensemble = EnsembleRow(
-            each.population, each.ensemble_size, each.experts, each.metric, each.correct, each.rows
-        )
-        yield from vote_records(ensemble, votes, ballots, golds)
+        yield from vote_records(each, votes, ballots, golds)
 
 
 def _encode(table: pa.Table) -> bytes:

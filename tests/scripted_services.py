@@ -11,8 +11,9 @@ import pytest
 
 from modnorm import Client
 from modnorm.analysis.export import write_run
-from modnorm.analysis.run_data import CandidateRow, RowsRecord, RunData
+from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, RowsRecord, RunData
 from modnorm.analysis.run_files import rows_file
+from modnorm.cli.console import as_dict
 from modnorm.client.connection import _CHANNEL_OPTIONS, Connection
 from modnorm.files import encode_json, write_file
 from modnorm.search.answers import SPLITS, AnswerRecord
@@ -26,8 +27,7 @@ from modnorm.v1.experiment_pb2_grpc import (
     ExperimentServiceServicer,
     add_ExperimentServiceServicer_to_server,
 )
-from modnorm.wire.conversions import spec_from_proto, spec_to_proto
-from modnorm.wire.run_messages import base_row, ensemble_row, provenance
+from modnorm.wire.conversions import from_message, spec_from_proto, spec_to_proto
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
     named = experiment.spec.task
     task = get_stored_task(named.name, declaration=named.declaration or None)
     questions = {split: readable_rows(task, each) for split, each in rows.items()}
-    ensembles = list(map(ensemble_row, experiment.ensembles))
+    ensembles = [from_message(EnsembleRow, each) for each in experiment.ensembles]
     ballots = {
         candidate: Ballot.from_answers(judged for _, judged in each)
         for (candidate, split), each in answers.items()
@@ -126,7 +126,7 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
     spec = spec_from_proto(experiment.spec)
     run = RunData(
         spec=spec.model_dump(mode="json"),
-        provenance=provenance(experiment),
+        provenance=as_dict(experiment.provenance),
         data={
             split: RowsRecord(named.source, None, None, None, 0, len(rows[split]), "")
             for split, named in (
@@ -135,7 +135,7 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
             )
         },
         candidates=[each for each in candidates if each.index >= 0],
-        base=CandidateRow(-1, 0, "scored", **asdict(base_row(experiment.base))),
+        base=CandidateRow(-1, 0, "scored", **asdict(from_message(BaseRow, experiment.base))),
         ensembles=ensembles,
         votes={
             (each.population, each.ensemble_size): count_votes(

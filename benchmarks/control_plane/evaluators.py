@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import grpc.aio
 
+from modnorm.client.connection import TERMINAL_STATES
 from modnorm.errors import ModnormError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.answers import Answer
@@ -50,11 +51,6 @@ ENVIRONMENT = {
     "device": "none",
     "dtype": "bfloat16",
     "threads": "1",
-}
-ENDED = {
-    experiment_pb2.EXPERIMENT_STATE_SUCCEEDED,
-    experiment_pb2.EXPERIMENT_STATE_FAILED,
-    experiment_pb2.EXPERIMENT_STATE_CANCELLED,
 }
 
 
@@ -105,7 +101,7 @@ class Fleet:
         request = experiment_pb2.GetExperimentRequest(id=self._options.experiment)
         while True:
             response = await stub.GetExperiment(request, timeout=SECONDS)
-            if response.experiment.state in ENDED:
+            if response.experiment.state in TERMINAL_STATES:
                 return
             await asyncio.sleep(0.5)
 

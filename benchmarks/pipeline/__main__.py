@@ -119,9 +119,7 @@ def _summary(side: Side, busy: GpuBusy) -> dict[str, object]:
             "total": round(sum(seconds.values()), 2),
         },
         "busy": {name: busy.percent(*span) for name, span in spans.items()},
-        "extrapolated": any(factor != 1 for factor in (factors or {}).values())
-        if isinstance(factors, dict)
-        else False,
+        "extrapolated": isinstance(factors, dict) and any(each != 1 for each in factors.values()),
         "figures": side.figures,
     }
 

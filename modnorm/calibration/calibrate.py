@@ -1,7 +1,5 @@
 """Sensitivity calibration of one model (paper, app. A.2)."""
 
-import hashlib
-import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -187,7 +185,6 @@ def calibrate(  # noqa: PLR0913 - keyword-only after the first three
             estimates[place].append(norm)
         if on_progress is not None:
             on_progress(example + 1, len(measured))
-    ids = json.dumps(measured, separators=(",", ":"))
     return Profile.from_content(
         {
             "schema_version": 2,
@@ -196,7 +193,7 @@ def calibrate(  # noqa: PLR0913 - keyword-only after the first three
             "model_revision": checkpoint.revision,
             "model_digest": checkpoint.digest,
             "dataset": task,
-            "prompts_sha256": hashlib.sha256(ids.encode()).hexdigest(),
+            "prompts_sha256": json_digest(measured),
             "num_layers": len(model.layers),
             "calibration": {
                 "version": VERSION,

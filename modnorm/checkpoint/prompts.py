@@ -30,13 +30,13 @@ class PromptEncoder:
     """Tokenizer and native chat template of one checkpoint; used by one thread at a time."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._tokenizer = _load_tokenizer(checkpoint)
-        self.stop_ids: frozenset[int] = _stop_ids(checkpoint, self._tokenizer)
+        self.tokenizer = _load_tokenizer(checkpoint)
+        self.stop_ids: frozenset[int] = _stop_ids(checkpoint, self.tokenizer)
 
     def encode(self, messages: Sequence["Message"]) -> list[int]:
         """Return the token ids of a conversation, up to the start of the assistant's answer."""
         ids = self.encode_text(self.render(messages))
-        bos = self._tokenizer.bos_token_id
+        bos = self.tokenizer.bos_token_id
         if bos is not None and ids[:2] == [bos, bos]:
             raise InvalidInputError(
                 "the prompt begins with two beginning-of-sequence tokens", field="model.name"
@@ -44,14 +44,9 @@ class PromptEncoder:
         return ids
 
     @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer, for libraries that need one."""
-        return self._tokenizer
-
-    @property
     def end_id(self) -> int:
         """The token that ends an answer."""
-        token = self._tokenizer.eos_token_id
+        token = self.tokenizer.eos_token_id
         if not isinstance(token, int):
             raise InvalidInputError(
                 "the tokenizer has no end-of-sequence token", field="model.name"
@@ -60,11 +55,11 @@ class PromptEncoder:
 
     def encode_text(self, text: str) -> list[int]:
         """Return the token ids of a plain text, without added special tokens."""
-        return list(self._tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
+        return list(self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens."""
-        text = self._tokenizer.decode(
+        text = self.tokenizer.decode(
             list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return str(text)
@@ -78,7 +73,7 @@ class PromptEncoder:
         """Return the text of a conversation, up to the start of the assistant's answer."""
         conversation = [{"role": turn.role, "content": turn.content} for turn in messages]
         try:
-            text = self._tokenizer.apply_chat_template(
+            text = self.tokenizer.apply_chat_template(
                 conversation,
                 tokenize=False,
                 add_generation_prompt=True,

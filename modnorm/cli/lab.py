@@ -165,13 +165,13 @@ def list_experiments(*, server: Server = None) -> None:
     if emit_json([as_dict(experiment) for experiment in found]):
         return
     from modnorm.wire.conversions import state_name
-    from modnorm.wire.run_messages import failure_text
+    from modnorm.wire.run_messages import with_remedy
 
     headings = ("id", "name", "state", "jobs", "best", "top-K", "created", "note")
     rows = []
     for each in found:
         progress = each.progress
-        note = failure_text(each) if each.error else ""
+        note = with_remedy(each.error, each.remedy) if each.error else ""
         if each.waits_for and not note:
             note = f"waiting: {each.waits_for}"
         rows.append(
@@ -211,12 +211,12 @@ def _show_experiment(
     from modnorm.cli.progress import rewards
     from modnorm.v1 import experiment_pb2 as experiments
     from modnorm.wire.conversions import state_name
-    from modnorm.wire.run_messages import failure_text
+    from modnorm.wire.run_messages import with_remedy
 
     progress = experiment.progress
     echo(f"{experiment.id}  {state_name(experiment.state)}")
     if experiment.error:
-        echo(failure_text(experiment))
+        echo(with_remedy(experiment.error, experiment.remedy))
     if progress.candidates_stopped:
         total = experiment.spec.population.size
         echo(f"{progress.candidates_stopped} of {total} candidates were stopped early")

@@ -10,7 +10,7 @@ from modnorm.analysis.run_data import BaseRow, EnsembleRow
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as messages
 from modnorm.wire.conversions import from_message, spec_from_proto, state_name
-from modnorm.wire.run_messages import base_row, ensemble_row, failure_text
+from modnorm.wire.run_messages import with_remedy
 
 
 class ExperimentState(StrEnum):
@@ -108,7 +108,7 @@ def summary_from_message(message: messages.Experiment) -> ExperimentSummary:
         method=message.spec.method.name,
         created=_time(message.create_time),
         ended=_time(message.end_time) if message.HasField("end_time") else None,
-        error=failure_text(message),
+        error=with_remedy(message.error, message.remedy),
         progress=from_message(Progress, message.progress),
     )
 
@@ -125,8 +125,8 @@ def experiment_from_message(message: messages.Experiment) -> Experiment:
         request_id=message.request_id,
         waits_for=message.waits_for,
         spec=spec_from_proto(message.spec),
-        base=base_row(message.base) if message.HasField("base") else None,
-        ensembles=tuple(map(ensemble_row, message.ensembles)),
+        base=from_message(BaseRow, message.base) if message.HasField("base") else None,
+        ensembles=tuple(from_message(EnsembleRow, each) for each in message.ensembles),
     )
 
 

@@ -82,8 +82,6 @@ class Decoder:
         self._pass_tokens = CPU_PREFILL_TOKENS if on_cpu else PREFILL_TOKENS
         columns = max(map(len, prompts)) + max_tokens
         self._rows = max(1, min(len(prompts), max_rows, max_cache_tokens // columns))
-        self.cache_tokens = self._rows * columns
-        """Tokens that its cache can hold."""
         with engine_failures("allocating the key-value cache"):
             self._cache = SlotCache(
                 model.config,

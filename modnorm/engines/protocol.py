@@ -29,6 +29,10 @@ def engine_failures(action: str) -> Iterator[None]:
         raise EngineError(f"{action} failed: {error}") from error
 
 
+def no_poll() -> None:
+    """Poll nothing between decode steps."""
+
+
 def not_the_base(cause: str) -> EngineError:
     """Return the error of an engine whose weights are neither base nor candidate.
 

@@ -25,6 +25,7 @@ from modnorm.engines.protocol import (
     Finish,
     GenerationLimits,
     engine_failures,
+    no_poll,
     not_the_base,
 )
 from modnorm.engines.settings import DEFAULT_SHARE
@@ -106,17 +107,17 @@ class TransformersEngine:
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
         self._encoder = PromptEncoder(checkpoint)
-        self._layout, self._dtype = stored.layout, stored.dtype
+        self.layout, self._dtype = stored.layout, stored.dtype
         device = device or best_device()
         arithmetic = arithmetic_dtype(stored.dtype, device)
-        copies = sum(weight_bytes(self._layout, dtype, 1) for dtype in (arithmetic, stored.dtype))
+        copies = sum(weight_bytes(self.layout, dtype, 1) for dtype in (arithmetic, stored.dtype))
         cache = _cache_bytes(copies, device, gpu_share)
-        limit_threads(weight_bytes(self._layout, arithmetic, 1))
+        limit_threads(weight_bytes(self.layout, arithmetic, 1))
         model = _load(checkpoint, arithmetic, device)
         with engine_failures(f"copying the weights of {checkpoint.name}"):
             self._weights = CandidateWeights(
-                self._layout,
-                weight_views(self._layout, model, arithmetic),
+                self.layout,
+                weight_views(self.layout, model, arithmetic),
                 model_digest=checkpoint.digest,
                 dtype=stored.dtype,
                 origin=partial(stored.read_unchanged, checkpoint.digest),
@@ -129,10 +130,6 @@ class TransformersEngine:
         """Whether the weights are the base outside of a candidate."""
         self._requests = 0
         """Requests that run."""
-
-    @property
-    def layout(self) -> Layout:
-        return self._layout
 
     @property
     def model_digest(self) -> str:
@@ -221,7 +218,7 @@ class TransformersEngine:
         poll: Callable[[], None] | None = None,
     ) -> Generator[Completion]:
         check_fit(prompts, limits.max_tokens, self._checkpoint)
-        return self._generate(prompts, limits, poll or _no_poll)
+        return self._generate(prompts, limits, poll or no_poll)
 
     def _generate(
         self, prompts: Sequence[Sequence[int]], limits: GenerationLimits, poll: Callable[[], None]
@@ -260,10 +257,6 @@ class TransformersEngine:
         del self._weights, self._model
         if on_gpu:
             torch.cuda.empty_cache()
-
-
-def _no_poll() -> None:
-    """Poll nothing between decode steps."""
 
 
 def _load(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:

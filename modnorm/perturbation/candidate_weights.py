@@ -136,7 +136,8 @@ class CandidateWeights:
         }
         self._busy = False
         self._origin = origin
-        self._state: str | None = NO_LINEAGE
+        self.state: str | None = NO_LINEAGE
+        """Digest of the pristine copy's lineage; None after a failed `rebase`."""
         self._rounding = Rounding.ONCE
         addresses = [place for held in self._held.values() for place in held.addresses]
         if len(set(addresses)) != len(addresses):
@@ -144,18 +145,13 @@ class CandidateWeights:
         for device in {held.device for held in self._held.values()}:
             find_kernel(device)  # compiled now rather than at the first candidate
 
-    @property
-    def state(self) -> str | None:
-        """Digest of the pristine copy's lineage; None after a failed `rebase`."""
-        return self._state
-
     @torch.inference_mode()
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make a trained state the base of later candidates."""
         target = lineage.digest if lineage else NO_LINEAGE
         if self._busy:
             raise PreconditionError("a candidate is held", remedy="restore the base first")
-        if target == self._state:
+        if target == self.state:
             return
         steps: Sequence[Step] | None = () if lineage is None else self._missing_steps(lineage)
         if lineage is None or steps is None:
@@ -205,12 +201,12 @@ class CandidateWeights:
         ours = [(tensor.name, tensor.shape) for tensor in self._layout]
         if theirs != ours:
             raise IncompatibleError("the tensors of the scale map differ from those of the model")
-        if self._state is None:
+        if self.state is None:
             raise PreconditionError("the state is unknown", remedy="rebase on a lineage")
-        if descriptor.lineage != self._state:
+        if descriptor.lineage != self.state:
             raise IncompatibleError(
                 f"the candidate is drawn around the state {descriptor.lineage or 'base'}, but the "
-                f"loaded weights are those of {self._state or 'base'}"
+                f"loaded weights are those of {self.state or 'base'}"
             )
         _check_coefficients(descriptor, scale_map)
         scheme = _scheme(descriptor.noise)
@@ -259,18 +255,18 @@ class CandidateWeights:
         if any(len(step.amplitudes) not in {0, layout} for step in lineage.steps):
             raise IncompatibleError(f"a step needs one amplitude for each of {layout} tensors")
         _scheme(lineage.noise)
-        return None if self._state is None else lineage.missing(self._state)
+        return None if self.state is None else lineage.missing(self.state)
 
     def _restore_origin(self) -> None:
         if self._origin is None:
             raise PreconditionError(
                 "the weights of the base model were replaced", remedy="load the model again"
             )
-        self._state = None
+        self.state = None
         tensors = [held.tensor for held in self._held.values()]
         for held, base in zip(self._held.values(), self._origin(tensors), strict=True):
             held.rebase(base)
-        self._state, self._rounding = NO_LINEAGE, Rounding.ONCE
+        self.state, self._rounding = NO_LINEAGE, Rounding.ONCE
 
     def _apply_steps(
         self, lineage: Lineage, steps: Sequence[Step], poll: Callable[[], None] | None
@@ -280,10 +276,10 @@ class CandidateWeights:
         for step, digest in zip(steps, lineage.digests[first + 1 :], strict=True):
             if poll is not None:
                 poll()
-            self._state = None
+            self.state = None
             self._apply_step(step, scheme, lineage.rounding)
-            self._state, self._rounding = digest, lineage.rounding
-        self._state, self._rounding = lineage.digest, lineage.rounding
+            self.state, self._rounding = digest, lineage.rounding
+        self.state, self._rounding = lineage.digest, lineage.rounding
 
     def _apply_step(self, step: Step, scheme: NoiseScheme, rounding: Rounding) -> None:
         for index, held in enumerate(self._held.values()):

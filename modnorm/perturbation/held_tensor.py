@@ -86,15 +86,11 @@ class HeldTensor:
         self._blocks = [view.block for view in views]
         self._storages = [view.storage.detach() for view in views]
         self._check()
-        self._dtype = dtype or self._storages[0].dtype
+        self.dtype = dtype or self._storages[0].dtype
         self._check_dtype()
-        self._pristine = [storage.to(self._dtype, copy=True) for storage in self._storages]
+        self._pristine = [storage.to(self.dtype, copy=True) for storage in self._storages]
         if not self.is_pristine().item():
-            raise self._misfit(f"the engine holds numbers that {self._dtype} cannot represent")
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._dtype
+            raise self._misfit(f"the engine holds numbers that {self.dtype} cannot represent")
 
     @property
     def device(self) -> torch.device:
@@ -199,8 +195,8 @@ class HeldTensor:
 
     def _check_dtype(self) -> None:
         storage = self._storages[0].dtype
-        if self._dtype not in _BITS or storage not in {self._dtype, torch.float32}:
-            raise self._misfit(f"{storage} cannot store weights of {self._dtype}")
+        if self.dtype not in _BITS or storage not in {self.dtype, torch.float32}:
+            raise self._misfit(f"{storage} cannot store weights of {self.dtype}")
 
     def _shape_of(self, block: Block) -> tuple[int, ...]:
         try:

@@ -81,10 +81,6 @@ class MeasurementJournal:
 
 VERSION = "1"
 """Increased when equal inputs begin to give other measurements."""
-SIGMA = 0.0005
-"""Standard deviation of the paper's isotropic reference."""
-RADII = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
-"""The paper's grid for Llama, Gemma and OLMo."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +99,11 @@ class MatchingPlan:
     masses: Masses
     profile: str | None
     """Digest of the scale map's profile."""
+    sigma: float
+    radii: tuple[float, ...]
+    """Ascending."""
     target_modules: TargetModules = "all"
     """The matrices that noise of a rank perturbs."""
-    sigma: float = SIGMA
-    radii: tuple[float, ...] = RADII
-    """Ascending."""
     settings: MatchingSettings = field(default_factory=MatchingSettings)
 
     @cached_property
@@ -152,7 +148,6 @@ class Measurement:
     total: int
     method: str
     radius: float
-    candidate: CandidateDisplacement
 
 
 def match(
@@ -202,7 +197,7 @@ def _measure(
             )
             displacement = meter.displacement(descriptor, scale_map)
             measurements.add(key, CandidateDisplacement(seed=seed, **asdict(displacement)))
-        on_step(Measurement(done, len(wanted), scale_map.method, radius, measurements[key]))
+        on_step(Measurement(done, len(wanted), scale_map.method, radius))
 
 
 def _document(

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from modnorm.errors import EngineError, UnavailableError
@@ -211,12 +210,7 @@ class ProgramSession:
         self._end = time.monotonic() + _MAX_WALL_RATIO * self._limits.wall_seconds
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the program and receive the warden's report."""
         try:
             with contextlib.suppress(OSError):

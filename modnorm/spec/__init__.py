@@ -1,12 +1,6 @@
 """The experiment spec, which users write in YAML and services store."""
 
-from modnorm.spec.experiment import (
-    MAX_BATCH,
-    DistillationSpec,
-    ExperimentSpec,
-    HarvestSpec,
-    TrainingSpec,
-)
+from modnorm.spec.experiment import DistillationSpec, ExperimentSpec, HarvestSpec, TrainingSpec
 from modnorm.spec.reading import (
     compose_yaml,
     load_spec,
@@ -17,7 +11,6 @@ from modnorm.spec.reading import (
 )
 from modnorm.spec.search_sections import (
     MAX_DECLARATION,
-    MAX_POPULATION,
     MAX_RADIUS,
     MIN_RADIUS,
     CalibrationSpec,
@@ -35,9 +28,7 @@ from modnorm.spec.search_sections import (
 )
 
 __all__ = [
-    "MAX_BATCH",
     "MAX_DECLARATION",
-    "MAX_POPULATION",
     "MAX_RADIUS",
     "MIN_RADIUS",
     "CalibrationSpec",

@@ -23,7 +23,7 @@ from modnorm.suites.journal import CellRecord, CellState, Journal
 from modnorm.suites.outcomes import load_finished
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
-from modnorm.wire.run_messages import failure_text
+from modnorm.wire.run_messages import with_remedy
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two polls of the experiments in flight."""
@@ -171,7 +171,8 @@ class SuiteRunner:
         if experiment.state == experiments.EXPERIMENT_STATE_SUCCEEDED:
             self._attempt(cell, partial(self._finish, cell, experiment))
         else:
-            self._fail(cell, ModnormError(failure_text(experiment) or "it was cancelled"))
+            reason = with_remedy(experiment.error, experiment.remedy)
+            self._fail(cell, ModnormError(reason or "it was cancelled"))
         del self._running[cell.id]
         return True
 

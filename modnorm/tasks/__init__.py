@@ -1,23 +1,12 @@
 """Tasks (benchmarks): rows, prompts, selection rewards, votes and metrics."""
 
-from modnorm.tasks.protocol import (
-    Judgement,
-    Message,
-    RewardBounds,
-    Row,
-    Task,
-    prompt_text,
-    stated_bounds,
-    stated_gold,
-)
+from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row, Task, stated_bounds
 from modnorm.tasks.registry import (
     check_sandbox,
     get_stored_task,
     get_task,
     paper_tasks,
     runs_programs,
-    scorer_names,
-    task_names,
 )
 
 __all__ = [
@@ -30,10 +19,6 @@ __all__ = [
     "get_stored_task",
     "get_task",
     "paper_tasks",
-    "prompt_text",
     "runs_programs",
-    "scorer_names",
     "stated_bounds",
-    "stated_gold",
-    "task_names",
 ]

@@ -78,16 +78,12 @@ class RocStories(AnswerTask):
         """
         if "sentence1" in raw:
             return _shuffled(raw)
-        sentences = _sentences(raw)
+        row = self.parse_question(raw)
         listed = columns.listed(raw, "gold_order")
         order = list(map(columns.whole, listed)) if isinstance(listed, list) else []
         if {type(index) for index in order} != {int} or sorted(map(str, order)) != list("01234"):
             raise InvalidInputError("must be the numbers 0 to 4 in some order", field="gold_order")
-        return {
-            "title": columns.optional_text(raw, "title"),
-            "shuffled_sentences": sentences,
-            "gold_order": order,
-        }
+        return {**row, "gold_order": order}
 
     def parse_question(self, raw: Mapping[str, object]) -> Row:
         """Check a shuffled row, without its `gold_order`, or shuffle the published columns."""

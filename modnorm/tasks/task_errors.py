@@ -130,11 +130,6 @@ def shared_prompts(
     return [(index, match) for index, match in matches if match is not None]
 
 
-def count_shared_prompts(task: Task, choosing: Sequence[Row], heldout: Sequence[Row]) -> int:
-    """Return how many held-out rows have the prompt of a row that chooses."""
-    return len(shared_prompts(task, heldout, choosing))
-
-
 def shared_range(rows: DataSpec, others: DataSpec) -> tuple[int, int | None] | None:
     """Return the range of a source that two specs share, without reading rows."""
     whole = {"offset": 0, "limit": None}

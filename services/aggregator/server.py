@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import grpc.aio
-from celery import Celery
 from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
@@ -60,7 +59,6 @@ class Aggregator(GrpcService):
     def __init__(  # noqa: PLR0913 - its parts
         self,
         settings: AggregatorSettings,
-        app: Celery | None = None,
         sandbox: Runner | None = None,
         registry: CollectorRegistry | None = None,
         *,
@@ -72,7 +70,7 @@ class Aggregator(GrpcService):
         self._registry = registry or CollectorRegistry()
         super().__init__(settings, self._register, self._registry)
         self._settings = settings
-        self._app = app or make_celery(settings.broker_url)
+        self._app = make_celery(settings.broker_url)
         self._metrics = AggregatorMetrics(self._registry)
         self._sole = SoleProcess(settings.database_url)
         self._database = Database(

@@ -11,7 +11,6 @@ file whose content does not match its name counts as absent and is computed agai
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,8 +19,6 @@ from uuid import uuid4
 from modnorm.errors import UnavailableError
 from modnorm.files import is_digest, replaced_file
 from modnorm.locks import locked
-
-_KEY_CONTENT = re.compile(b"[0-9a-f]{64}")
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +38,10 @@ class ArtifactStore:
 
     def find(self, key: str) -> str | None:
         try:
-            content = (self._root / "keys" / key).read_bytes()
+            digest = (self._root / "keys" / key).read_text("utf-8", errors="replace")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        # Matched as bytes, since a damaged file need not be text.
-        return self._read(content.decode()) if _KEY_CONTENT.fullmatch(content) else None
+        return self._read(digest) if is_digest(digest) else None
 
     def put(self, key: str, text: str) -> str:
         """Store an artifact under its digest and a key; return the digest."""

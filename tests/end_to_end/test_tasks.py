@@ -16,7 +16,7 @@ from modnorm.client.client import Client
 from modnorm.engines import Completion, Finish, load_engine
 from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
-from modnorm.tasks import get_task, task_names
+from modnorm.tasks.registry import get_task, task_names
 from tests.delegating import Delegating
 
 STORY = ["He ran.", "He fell.", "He stood.", "He won.", "He slept."]

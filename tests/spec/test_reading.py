@@ -6,7 +6,8 @@ import json
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.spec import MAX_POPULATION, compose_yaml, load_spec, parse_spec, read_yaml
+from modnorm.spec import compose_yaml, load_spec, parse_spec, read_yaml
+from modnorm.spec.search_sections import MAX_POPULATION
 from tests.faults import error_at
 
 ROWS = {"name": "countdown", "selection": "a", "heldout": "b"}

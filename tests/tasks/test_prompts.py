@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.tasks import prompt_text, stated_gold
-from modnorm.tasks.protocol import Message
+from modnorm.tasks.protocol import Message, prompt_text, stated_gold
 
 GOLDEN = Path(__file__).parent / "golden"
 STORY = {

@@ -1,8 +1,7 @@
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.tasks import get_task, scorer_names, task_names
-from modnorm.tasks.registry import ENTRY_POINTS
+from modnorm.tasks.registry import ENTRY_POINTS, get_task, scorer_names, task_names
 from tests.faults import error_at
 
 CAPS = {

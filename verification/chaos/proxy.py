@@ -7,7 +7,6 @@ import threading
 from collections.abc import Coroutine
 from contextlib import suppress
 from enum import StrEnum
-from types import TracebackType
 from typing import Self, TypeVar
 
 from verification.labs.waiting import HANG_SECONDS
@@ -126,12 +125,7 @@ class Proxy:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for link in self.links.values():
             self._run(link.close())
         self._run(_cancel_all())

@@ -13,12 +13,11 @@ from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 
 from modnorm.checkpoint.checkpoint_files import require_unchanged
-from modnorm.checkpoint.families import Layout
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, require_same_architecture
 from modnorm.engines.drafts.matching import CONTEXT, PromptRows
-from modnorm.engines.protocol import Completion, GenerationLimits
+from modnorm.engines.protocol import Completion, GenerationLimits, no_poll
 from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.engines.vllm.internals.interfaces import PENDING_CALLS
 from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING, Stepper
@@ -114,7 +113,7 @@ class VllmEngine:
         self._checkpoint = checkpoint
         self._settings = settings or EngineSettings()
         self._encoder = PromptEncoder(checkpoint)
-        self._layout, self._dtype = stored.layout, stored.dtype
+        self.layout, self._dtype = stored.layout, stored.dtype
         self._candidate: Descriptor | None = None
         self._requests = 0
         """Prompts submitted so far, which number the requests of vLLM."""
@@ -139,10 +138,6 @@ class VllmEngine:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def layout(self) -> Layout:
-        return self._layout
 
     @property
     def model_digest(self) -> str:
@@ -181,7 +176,7 @@ class VllmEngine:
             raise PreconditionError("the engine holds a candidate or a request")
         self._require_idle()
         self._ranks.require_restored()
-        self._ranks.rebase(lineage, poll or _no_poll)
+        self._ranks.rebase(lineage, poll or no_poll)
 
     def moments(self) -> Sequence[tuple[float, float]]:
         return self._ranks.moments()
@@ -236,7 +231,7 @@ class VllmEngine:
                 field="engine.max_model_len",
                 remedy="raise or remove it",
             )
-        return self._generate(prompts, limits, poll or _no_poll)
+        return self._generate(prompts, limits, poll or no_poll)
 
     def _generate(
         self, prompts: Sequence[Sequence[int]], limits: GenerationLimits, poll: Callable[[], None]
@@ -355,7 +350,3 @@ class VllmEngine:
             del self._engine, self._stepper
             self.__dict__.pop("_ranks", None)
             cleanup_dist_env_and_memory()
-
-
-def _no_poll() -> None:
-    """Poll nothing between decode steps."""

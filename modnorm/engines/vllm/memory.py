@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import torch
 
@@ -71,7 +70,7 @@ def gpu_sizes(  # noqa: PLR0913 - everything that they depend on
     size, ranks = Dimensions.from_config(config), settings.tensor_parallel_size
     usable = int(total * settings.gpu_memory_utilization)
     copy = weight_bytes(layout, dtype, ranks)
-    noise = max(_NOISE_BYTES, max(prod(tensor.shape) for tensor in layout) * _FLOAT32)
+    noise = max(_NOISE_BYTES, max(tensor.numel for tensor in layout) * _FLOAT32)
     token = 2 * size.layers * -(-size.key_value // ranks) * dtype.itemsize
     usual = token * min(settings.max_model_len or _USUAL_TOKENS, _USUAL_TOKENS)
 

@@ -45,7 +45,8 @@ class RankGroup:
         self._dtype = dtype
         self._scale_map = ""
         """Digest of the scale map that the ranks have."""
-        self._state: str | None = NO_LINEAGE
+        self.state: str | None = NO_LINEAGE
+        """Digest of the base's lineage; None after a failed `rebase`."""
         self._is_restored = True
         """Whether the weights are the base outside of a candidate."""
         with _calling("hold", engine):
@@ -63,26 +64,21 @@ class RankGroup:
         if not self._is_restored:
             raise not_the_base("a restore has failed")
 
-    @property
-    def state(self) -> str | None:
-        """Digest of the base's lineage; None after a failed `rebase`."""
-        return self._state
-
     def rebase(self, lineage: Lineage | None, poll: Callable[[], None]) -> None:
         """Make the end of a lineage the base on every rank; None for the model."""
-        if self._state == (lineage.digest if lineage else NO_LINEAGE):
+        if self.state == (lineage.digest if lineage else NO_LINEAGE):
             return
-        for stage in lineage.stages(self._state, SEEDS_PER_CALL) if lineage else (None,):
+        for stage in lineage.stages(self.state, SEEDS_PER_CALL) if lineage else (None,):
             poll()
-            held, self._state = self._state, None
+            held, self.state = self.state, None
             self._call("rebase", *pack_lineage(stage, held))
-            self._state = stage.digest if stage else NO_LINEAGE
+            self.state = stage.digest if stage else NO_LINEAGE
 
     def replace_model(self, checkpoint: Checkpoint) -> None:
         """Hold another model of the same architecture on every rank."""
-        self._state = None
+        self.state = None
         self._call("replace_model", str(checkpoint.directory.absolute()), checkpoint.digest)
-        self._state = NO_LINEAGE
+        self.state = NO_LINEAGE
 
     def moments(self) -> list[tuple[float, float]]:
         """Mean and variance of each physical tensor."""

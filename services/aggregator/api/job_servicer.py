@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
-from modnorm.services.aggregator.experiments.lifecycle import Change, with_remedy
+from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.jobs.job_store import JobStore
 from modnorm.services.aggregator.jobs.leases import Claim
 from modnorm.services.aggregator.lab_status import Workers
@@ -36,6 +36,7 @@ from modnorm.v1.evaluation_pb2 import (
     ReportJobResponse,
 )
 from modnorm.wire.conversions import descriptor_to_proto, section_to_proto, to_message
+from modnorm.wire.run_messages import with_remedy
 
 LARGEST_BATCH = 256
 

@@ -42,7 +42,7 @@ from modnorm.tasks import Row, check_sandbox
 from modnorm.tasks.columns import encode_rows, prompts_digest
 from modnorm.tasks.row_files import decode_row
 from modnorm.tasks.row_loading import parse_question
-from modnorm.tasks.task_errors import count_shared_prompts
+from modnorm.tasks.task_errors import shared_prompts
 from modnorm.v1 import experiment_pb2
 
 _PROMPT = re.compile(r"prompts\.([0-9]+)")
@@ -223,7 +223,7 @@ def _overlaps(data: Splits) -> list[str]:
     """Return remarks on held-out rows that have the prompt of a row that chooses."""
     remarks, rows = [], data.heldout.rows
     for name, choosing in (("selection", data.selection), ("development", data.development)):
-        if choosing and (count := count_shared_prompts(data.task, choosing.rows, rows)):
+        if choosing and (count := len(shared_prompts(data.task, rows, choosing.rows))):
             text = f"{count} of {len(rows)} held-out rows have the prompts of {name} rows"
             remarks.append(text)
     return remarks

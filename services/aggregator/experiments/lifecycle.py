@@ -32,6 +32,7 @@ from modnorm.services.aggregator.storage.tables import (
     pack_coefficients,
 )
 from modnorm.v1 import experiment_pb2
+from modnorm.wire.run_messages import with_remedy
 
 _JOB_NAMESPACE = uuid.UUID("6f0f6c8e-6f0b-5d2a-9d0c-1f3f4a3c1b52")
 
@@ -177,11 +178,6 @@ def fail(session: Session, experiment: Experiment, reason: str, *, remedy: str =
         return
     experiment.error, experiment.remedy = reason, remedy
     end(session, experiment, ExperimentState.FAILED, with_remedy(reason, remedy))
-
-
-def with_remedy(reason: str, remedy: str) -> str:
-    """Return reason and remedy as one text."""
-    return f"{reason} ({remedy})" if remedy else reason
 
 
 def end(session: Session, experiment: Experiment, state: ExperimentState, message: str) -> None:

@@ -5,7 +5,6 @@ directory appears whole, by a rename, so a killed aggregator leaves none or a dr
 request replaces.
 """
 
-import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,17 +12,18 @@ from threading import Lock
 
 from sqlmodel import select
 
+from modnorm.checkpoint.checkpoint_files import file_digest
 from modnorm.errors import NotFoundError, PreconditionError
 from modnorm.files import file_fault
 from modnorm.services.aggregator.experiments.experiment_store import (
     ExperimentRecord,
     ExperimentStore,
 )
-from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.tables import TERMINAL, Experiment, ExperimentState
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.v1.experiment_pb2 import RunFile
+from modnorm.wire.run_messages import with_remedy
 
 _KEPT = 64
 """Directories whose digests are kept."""
@@ -68,7 +68,7 @@ class RunDirectories:
                 RunFile(
                     name=path.relative_to(place).as_posix(),
                     size=path.stat().st_size,
-                    digest=_digest(path),
+                    digest=file_digest(path),
                 )
                 for path in sorted(place.rglob("*"))
                 if path.is_file()
@@ -110,8 +110,3 @@ class RunDirectories:
 def _name(experiment_id: str, create_time: float) -> str:
     """Return the name of a directory: an id that is used again has another time."""
     return f"{experiment_id}-{int(create_time * 1e6)}"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

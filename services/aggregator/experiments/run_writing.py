@@ -26,7 +26,6 @@ from modnorm.services.aggregator.experiments.experiment_store import (
     ExperimentRecord,
     ExperimentStore,
 )
-from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.messages import PROVENANCE, event_message
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.tables import (
@@ -40,9 +39,9 @@ from modnorm.services.aggregator.storage.tables import (
 from modnorm.services.common.status_servicer import timestamp
 from modnorm.tasks import Task, get_stored_task
 from modnorm.tasks.row_loading import ReadableRow, readable_rows
-from modnorm.tasks.task_errors import count_shared_prompts
+from modnorm.tasks.task_errors import shared_prompts
 from modnorm.wire.answer_sheets import unpack_answers
-from modnorm.wire.run_messages import phase_of
+from modnorm.wire.run_messages import phase_of, with_remedy
 
 _ALL = 2**31 - 1
 _COUNTED = {field.name for field in fields(RowVote)}
@@ -228,9 +227,8 @@ def overlap(task: Task | None, selection: Sequence[str], heldout: Sequence[str])
     if task is None:
         known = set(selection)
         return sum(row in known for row in heldout)
-    return count_shared_prompts(
-        task, *([json.loads(row) for row in s] for s in (selection, heldout))
-    )
+    parsed = ([json.loads(row) for row in s] for s in (heldout, selection))
+    return len(shared_prompts(task, *parsed))
 
 
 def _task(experiment: Experiment) -> Task | None:

@@ -11,13 +11,7 @@ from sqlmodel import Session, col, exists, select
 from modnorm.errors import ModnormError, UnavailableError
 from modnorm.search.answers import Answer
 from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
-from modnorm.services.aggregator.experiments.lifecycle import (
-    Change,
-    close_job,
-    fail,
-    record,
-    with_remedy,
-)
+from modnorm.services.aggregator.experiments.lifecycle import Change, close_job, fail, record
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
 from modnorm.services.aggregator.jobs.leases import Claim, extend_leases, lease_jobs, stale
@@ -35,6 +29,7 @@ from modnorm.services.aggregator.storage.tables import (
 )
 from modnorm.v1.evaluation_pb2 import ClaimJobRequest, LeaseProgress, LeaseState, ReportJobRequest
 from modnorm.wire.answer_sheets import read_answers
+from modnorm.wire.run_messages import with_remedy
 
 ItemT = TypeVar("ItemT")
 AnswerT = TypeVar("AnswerT")

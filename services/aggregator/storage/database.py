@@ -100,13 +100,12 @@ class Database:
         self,
         url: str,
         *,
-        idle_seconds: float = IDLE_SECONDS,
         on_fault: OnFault | None = None,
         evaluations: EvaluationCache | None = None,
     ) -> None:
         self.clock: Callable[[], float] = time.time
         self.evaluations = evaluations
-        self._engine = open_engine(parse_url(url), idle_seconds)
+        self._engine = open_engine(parse_url(url), IDLE_SECONDS)
         self._writer = self._engine.execution_options(**{WRITES: True})
         self._on_fault = on_fault
         self._idle = threading.Condition()

@@ -12,7 +12,6 @@ from modnorm.analysis.comparison import ComparisonRow, compare_runs
 from modnorm.analysis.run import Run, load_run
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.search.answers import BASE_INDEX
-from modnorm.services.aggregator.experiments.lifecycle import with_remedy
 from modnorm.services.aggregator.experiments.messages import event_message
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.database import Database
@@ -39,7 +38,7 @@ from modnorm.web.sources import (
     ViewedRun,
     unknown_run,
 )
-from modnorm.wire.run_messages import extent
+from modnorm.wire.run_messages import extent, with_remedy
 
 
 def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:

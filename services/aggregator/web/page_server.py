@@ -87,7 +87,7 @@ class PageServer:
 
     def __init__(self, settings: AggregatorSettings, catalog: Catalog) -> None:
         self._settings = settings
-        self._host, self._port = split_address(settings.page_address)
+        self._host, self.port = split_address(settings.page_address)
         require_protection(settings.page_address, settings)
         gate = TokenGate(settings)
         hosts = LOOPBACK | set(settings.page_hosts) if gate.open else None
@@ -95,31 +95,26 @@ class PageServer:
         self._server = uvicorn.Server(_config(app, settings))
         self._thread: threading.Thread | None = None
 
-    @property
-    def port(self) -> int:
-        """The port that it listens on, once started."""
-        return self._port
-
     def start(self) -> None:
         """Bind the address and serve until `stop`."""
         address = self._settings.page_address
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
-            listener = socket.create_server((self._host, self._port), family=family)
+            listener = socket.create_server((self._host, self.port), family=family)
         except OSError as error:
             raise UnavailableError(
                 f"cannot listen on {address}: {error}",
                 field="MODNORM_PAGE_ADDRESS",
                 remedy="set a free HOST:PORT, or leave it empty",
             ) from error
-        self._port = listener.getsockname()[1]
+        self.port = listener.getsockname()[1]
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve(listener)), name="page", daemon=True
         )
         self._thread.start()
         if not is_loopback(address) and self._settings.tls_cert is None:
             logger.warning("no TLS: tokens are not encrypted", extra={"address": address})
-        logger.info("serving the page", extra={"port": self._port})
+        logger.info("serving the page", extra={"port": self.port})
 
     def stop(self) -> None:
         """Finish present requests for a few seconds, then close."""

@@ -11,7 +11,7 @@ import grpc.aio
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.services.common.healthcheck import check
-from modnorm.spec import MAX_POPULATION
+from modnorm.spec.search_sections import MAX_POPULATION
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
 
