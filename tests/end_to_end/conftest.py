@@ -95,6 +95,11 @@ def results():
     return lambda directory: {name: (directory / name).read_bytes() for name in RESULT_FILES}
 
 
+@pytest.fixture(scope="module")
+def spec_file(write_spec):
+    return write_spec("small")
+
+
 @pytest.fixture(scope="session")
 def finished(modnorm, write_spec, shared, tmp_path_factory):
     """The directory of a run of the spec `small` that nobody disturbed: a copy of this process."""

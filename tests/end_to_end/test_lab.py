@@ -21,11 +21,6 @@ JOB_ENDS = {"reported", "released", "the attempt failed"}
 
 
 @pytest.fixture(scope="module")
-def spec_file(write_spec):
-    return write_spec("small")
-
-
-@pytest.fixture(scope="module")
 def expected(finished, results):
     """What the same spec gives in one process."""
     return results(finished)

@@ -19,11 +19,6 @@ runpy.run_module("modnorm", run_name="__main__", alter_sys=True)
 """The command line, which prints its process id first."""
 
 
-@pytest.fixture(scope="module")
-def spec_file(write_spec):
-    return write_spec("small")
-
-
 def wait_for_jobs(has_ended, directory, count):
     """Wait until `count` jobs are done; fail if the run ends earlier."""
     wait_until(lambda: len(done(directory)) >= count or has_ended(), f"{count} jobs", pause=0.02)

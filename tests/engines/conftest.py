@@ -43,13 +43,9 @@ if find_spec("vllm"):
         ENGINES.append("vllm as on a GPU")
 
 WORKER_MODULES = (
-    "vllm.model_executor.models.llama",
     "vllm.model_executor.models.qwen2",
     "vllm.v1.engine.core",
-    "vllm.v1.executor.multiproc_executor",
     "vllm.v1.worker.cpu_worker",
-    "modnorm.checkpoint.weights",
-    "modnorm.engines.vllm.internals.drafting",
     "modnorm.engines.vllm.internals.layers",
     "modnorm.perturbation.candidate_weights",
 )
@@ -243,11 +239,7 @@ def prompts(bundled: Checkpoint) -> Sequence[Sequence[int]]:
 @pytest.fixture(scope="session")
 def make_scale_map(checkpoint: Checkpoint) -> Callable[[str], ScaleMap]:
     """Build the scale map of a method without a profile."""
-
-    def make(method: str) -> ScaleMap:
-        return build_scale_map(method, checkpoint)
-
-    return make
+    return lambda method: build_scale_map(method, checkpoint)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from modnorm.checkpoint.families import Layout, Part, PhysicalTensor
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.noise import Block
 from modnorm.perturbation.candidate_weights import CandidateWeights
@@ -33,6 +34,11 @@ ROWS: tuple[tuple[str, tuple[int, ...], Norm, float | None], ...] = (
 
 PARTS = {QKV: (16, 8, 8), BIAS: (16, 8, 8), GATE_UP: (24, 24)}
 """Rows of the parts of fused tensors."""
+
+
+@pytest.fixture(scope="session")
+def checkpoint() -> Checkpoint:
+    return resolve_checkpoint("tiny-thicket")
 
 
 def scale_map_of(

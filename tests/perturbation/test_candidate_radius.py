@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.geometry.scale_map import Norm
 from modnorm.noise import Block, get_scheme
@@ -40,11 +39,6 @@ def literal_norm(delta, norm):
     for _ in range(8):
         right = unit(z.T @ unit(z @ right))
     return float((z @ right).square().sum().sqrt())
-
-
-@pytest.fixture(scope="module")
-def checkpoint():
-    return resolve_checkpoint("tiny-thicket")
 
 
 @pytest.fixture(scope="module")

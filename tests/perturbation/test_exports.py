@@ -17,11 +17,6 @@ from modnorm.perturbation.methods import build_scale_map
 
 
 @pytest.fixture
-def checkpoint():
-    return resolve_checkpoint("tiny-thicket")
-
-
-@pytest.fixture
 def lineage(checkpoint):
     return Lineage(checkpoint.digest, "portable-v1", steps=(es_step((1, 2), (0.0, 1.0), 0.2),))
 

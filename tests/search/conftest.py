@@ -45,11 +45,7 @@ def engine(checkpoint: Checkpoint) -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def make_scale_map(checkpoint: Checkpoint) -> Callable[[str], ScaleMap]:
     """Build the scale map of a method without a profile."""
-
-    def make(method: str) -> ScaleMap:
-        return build_scale_map(method, checkpoint)
-
-    return make
+    return lambda method: build_scale_map(method, checkpoint)
 
 
 @pytest.fixture(scope="session")

@@ -63,11 +63,6 @@ def jobs() -> Jobs:
 
 
 @pytest.fixture
-def shutdown() -> Shutdown:
-    return Shutdown(grace=0.0)
-
-
-@pytest.fixture
 def engine(jobs: Jobs, shutdown: Shutdown) -> Iterator[EngineThread]:
     engine = EngineThread(cast("JobRunner", jobs), shutdown)
     engine.start()
