@@ -20,7 +20,7 @@ _OF_SERVER = {_THREADS: "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
 
 
 class _Worker(ForkServerProcess):
-    """A process with the environment of its parent, and the output of the older server."""
+    """A process with the environment of its parent; its output goes where the server's does."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - of `Process`
         super().__init__(*arguments, **named)
