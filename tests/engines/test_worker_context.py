@@ -2,38 +2,35 @@ import os
 import subprocess
 import sys
 
+START = """
+import os
+
 from modnorm.engines.vllm.worker_context import WorkerContext, preload_workers
 
-
-def send_variables(pipe):
-    pipe.send([os.environ.get(name) for name in ("MODNORM_REMOVED", "OMP_NUM_THREADS")])
-
-
-def test_a_worker_has_the_environment_of_its_parent(monkeypatch):
-    monkeypatch.setenv("MODNORM_REMOVED", "when the server runs")
-    preload_workers([])
-    monkeypatch.delenv("MODNORM_REMOVED")
-    context = WorkerContext()
-    for threads in ("1", "2"):
-        monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        here, there = context.Pipe()
-        worker = context.Process(target=send_variables, args=(there,))
-        worker.start()
-        assert here.recv() == [None, threads]
-        worker.join()
-        assert worker.exitcode == 0
-
-
-COMMAND = """
-from modnorm.engines.vllm.worker_context import WorkerContext, preload_workers
+before = dict(os.environ)
 preload_workers(["shadowing"])
-worker = WorkerContext().Process(target=print)
+assert os.environ == before
+del os.environ["REMOVED"]
+os.environ |= {"CHANGED": "new", "OMP_NUM_THREADS": "2"}
+worker = WorkerContext().Process(target=exec, args=(CHECK,))
 worker.start()
 worker.join()
+raise SystemExit(worker.exitcode)
+"""
+CHECK = """
+import os
+
+import torch
+
+assert "REMOVED" not in os.environ
+assert os.environ["CHANGED"] == "new"
+assert torch.get_num_threads() == 2
 """
 
 
-def test_the_server_imports_nothing_from_the_current_directory(tmp_path):
+def test_a_worker_has_the_state_of_its_parent_and_not_that_of_the_server(tmp_path):
     (tmp_path / "shadowing.py").write_text("open('imported', 'x')")
-    subprocess.run([sys.executable, "-c", COMMAND], cwd=tmp_path, check=True)
-    assert not (tmp_path / "imported").exists()
+    command = START.replace("CHECK", repr(CHECK))
+    environment = os.environ | {"REMOVED": "old", "CHANGED": "old"}
+    subprocess.run([sys.executable, "-c", command], cwd=tmp_path, env=environment, check=True)
+    assert not (tmp_path / "imported").exists(), "the current directory is not searched"

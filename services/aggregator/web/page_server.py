@@ -88,6 +88,7 @@ class PageServer:
     def __init__(self, settings: AggregatorSettings, catalog: Catalog) -> None:
         self._settings = settings
         self._host, self.port = split_address(settings.page_address)
+        """Once started, the port that it listens on."""
         require_protection(settings.page_address, settings)
         gate = TokenGate(settings)
         hosts = LOOPBACK | set(settings.page_hosts) if gate.open else None
