@@ -37,7 +37,7 @@ AVX2_TESTS := tests/engines/test_slots.py \
 	tests/perturbation/test_digests.py tests/perturbation/test_held_tensor.py \
 	tests/end_to_end/test_run.py::test_a_run_leaves_results_tables_plots_and_a_report
 
-.PHONY: help setup setup-dev setup-vllm demo test test-main test-avx2 test-vllm test-vllm-plain chaos lint format typecheck proto proto-check docs docs-serve replication-tables release-check check clean
+.PHONY: help setup setup-dev setup-vllm demo test test-main test-avx2 test-vllm chaos lint format typecheck proto proto-check docs docs-serve replication-tables release-check check clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -113,9 +113,6 @@ chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAU
 		$(if $(FAULTS),--faults $(FAULTS))
 
 test-vllm:  ## Run the engine tests against the real vLLM, on the CPU (2.3 GB)
-
-test-vllm-plain: setup-vllm  ## Run the engine tests with every optimisation of vLLM's internals off
-	MODNORM_TEST_PLAIN_VLLM=1 $(TEST_VLLM) tests/engines/test_conformance.py tests/engines/vllm
 
 lint: setup-dev  ## Check style
 	$(BIN)/ruff check .

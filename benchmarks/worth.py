@@ -27,7 +27,7 @@ from unittest.mock import patch
 from benchmarks.pipeline.recording import GpuBusy
 from modnorm.analysis.run import load_run
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines import import_engine
+from modnorm.engines import load_engine
 from modnorm.engines.protocol import Engine
 from modnorm.engines.settings import EngineSettings
 from modnorm.services.common.settings import inherited_environment
@@ -43,8 +43,6 @@ class Variant:
 
     spec: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Fields of the spec's sections that differ."""
-    without: tuple[str, ...] = ()
-    """Optimisations of the register that are off."""
     patches: Mapping[str, object] = field(default_factory=dict)
     """What stands for objects, by their names, where no setting switches them off."""
 
@@ -56,8 +54,6 @@ def _nothing(*_: object) -> None:
 VARIANTS: Mapping[str, Variant] = {
     _ALL: Variant(),
     "drafts": Variant(spec={"engine": {"drafts": "none"}}),
-    "output_gathering": Variant(without=("output_gathering",)),
-    "pending_calls": Variant(without=("pending_calls",)),
     "more_sequences": Variant(spec={"engine": {"max_num_seqs": 256}}),
     "early_stop": Variant(
         patches={"modnorm.services.evaluator.lease.CandidateLease.early_stop": _nothing}
@@ -213,7 +209,7 @@ def _run_variant(name: str, arguments: Sequence[str]) -> None:
     """Run `modnorm` with one mechanism off, in this process."""
     variant, place = VARIANTS[name], Path(arguments[1]).parent
     # First: the modules of the other targets import it.
-    patches = {"modnorm.engines.load_engine": partial(_load, variant, place), **variant.patches}
+    patches = {"modnorm.engines.load_engine": partial(_load, place), **variant.patches}
     for target, replacement in patches.items():
         patch(target, replacement).start()
     from modnorm.cli import main as modnorm  # noqa: PLC0415 - it must find the patched objects
@@ -223,21 +219,11 @@ def _run_variant(name: str, arguments: Sequence[str]) -> None:
 
 
 def _load(
-    variant: Variant,
-    place: Path,
-    name: str,
-    checkpoint: Checkpoint,
-    settings: EngineSettings | None = None,
+    place: Path, name: str, checkpoint: Checkpoint, settings: EngineSettings | None = None
 ) -> Engine:
-    """Load vLLM with a variant's overrides; note how long it takes."""
+    """Load an engine; note how long it takes."""
     began = time.time()
-    settings = settings or EngineSettings()
-    import_engine(name, settings)
-    from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - an optional package
-    from modnorm.engines.vllm.start import Overrides  # noqa: PLC0415 - an optional package
-
-    overrides = Overrides(without=frozenset(variant.without))
-    engine = VllmEngine(checkpoint, settings, overrides=overrides)
+    engine = load_engine(name, checkpoint, settings)
     ready = time.time()
     (place / "engine.json").write_text(json.dumps({"ready": ready, "seconds": ready - began}))
     return engine

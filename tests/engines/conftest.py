@@ -53,9 +53,6 @@ WORKER_MODULES = (
 ONE_CHECKPOINT = {DRAFTING: "bundled", "vllm as on a GPU": "llama"}
 """Engines that differ from another in what does not depend on the layout: each takes one."""
 
-PLAIN = "MODNORM_TEST_PLAIN_VLLM"
-"""Set to 1, it switches every registered optimisation of the vLLM engine off."""
-
 QUESTIONS = (
     "Hi.",
     "Using the numbers [3, 5, 7], create an equation that equals 15.",
@@ -82,12 +79,9 @@ def _is_paired(called: Any) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def plain_vllm() -> Iterator[bool]:
-    """Switch every registered optimisation off if the variable is set; return whether."""
-    is_plain = os.environ.get(PLAIN) == "1"
+def vllm_starts_faster() -> Iterator[None]:
+    """Leave out work of vLLM's start that a process of tests does not need."""
     with pytest.MonkeyPatch.context() as patch:
-        if is_plain:
-            _switch_off(patch)
         if find_spec("vllm") and not torch.cuda.is_available():
             # vLLM inspects the class of each architecture in a process, lest CUDA be initialised.
             registry = "vllm.model_executor.models.registry"
@@ -96,17 +90,7 @@ def plain_vllm() -> Iterator[bool]:
             # each of the ten collections of the next start and end.
             patch.setattr(gc, "freeze", lambda: None)
             patch.setattr(gc, "unfreeze", lambda: None)
-        yield is_plain
-
-
-def _switch_off(patch: pytest.MonkeyPatch) -> None:
-    from modnorm.engines.vllm import start  # noqa: PLC0415 - loads vLLM
-    from modnorm.engines.vllm.internals.register import OPTIMISATIONS, check_stage  # noqa: PLC0415 - as above
-
-    def admit_plain(stage: Any, subject: Any = None, without: Any = ()) -> frozenset[str]:
-        return check_stage(stage, subject, OPTIMISATIONS)
-
-    patch.setattr(start, "check_stage", admit_plain)
+        yield
 
 
 @pytest.fixture(scope="session")

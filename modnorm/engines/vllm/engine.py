@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -19,13 +20,10 @@ from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, require_sa
 from modnorm.engines.drafts.matching import CONTEXT, PromptRows
 from modnorm.engines.protocol import Completion, GenerationLimits, no_poll
 from modnorm.engines.settings import Drafts, EngineSettings
-from modnorm.engines.vllm.internals.interfaces import PENDING_CALLS
-from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING, Stepper
 from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.rank_group import RankGroup
 from modnorm.engines.vllm.speculator import row_of
 from modnorm.engines.vllm.start import (
-    Overrides,
     engine_sizes,
     finish_of,
     recorded_settings,
@@ -36,9 +34,6 @@ from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
-
-_LEAST_KEPT = 16
-"""Tokens of an unfinished answer that is worth keeping."""
 
 
 class AnswerFeed:
@@ -57,12 +52,6 @@ class AnswerFeed:
     def add(self, request_id: str, answer: Sequence[int]) -> None:
         """Collect a finished answer."""
         self._answers.append((row_of(request_id), answer))
-
-    def add_unfinished(self, tokens: Mapping[str, Sequence[int]]) -> None:
-        """Collect the tokens of requests that will not finish."""
-        for request_id, answer in tokens.items():
-            if len(answer) >= _LEAST_KEPT:
-                self.add(request_id, answer)
 
     def send(self) -> None:
         """Send all collected answers to the workers."""
@@ -96,8 +85,6 @@ last one, so neither the device nor the scheduler waits."""
 FIRST_TOKENS = 2048
 """Prompt tokens that start a request; the other prompts are submitted while steps run."""
 
-_NO_OVERRIDES = Overrides()
-
 
 class VllmEngine:
     """One model in vLLM, in the checkpoint's dtype, and its pristine copy."""
@@ -107,8 +94,9 @@ class VllmEngine:
         checkpoint: Checkpoint,
         settings: EngineSettings | None = None,
         *,
-        overrides: Overrides = _NO_OVERRIDES,
+        overrides: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
+        """Start vLLM. `overrides` are engine arguments of vLLM, for measurements and tests."""
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
         self._settings = settings or EngineSettings()
@@ -121,10 +109,9 @@ class VllmEngine:
         """Position of each unfinished prompt by its request's id."""
         self._unchecked = False
         """Whether some logits of the candidate were not checked."""
-        started = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings, overrides)
-        self._engine, self._optimisations = started.engine, started.optimisations
-        gather = OUTPUT_GATHERING.name in self._optimisations
-        self._stepper = Stepper(self._engine, gather=gather)
+        self._engine = start_vllm(
+            checkpoint, stored.layout, stored.dtype, self._settings, overrides
+        )
         scheduling = self._engine.vllm_config.scheduler_config
         self._step_tokens = scheduling.max_num_batched_tokens
         try:
@@ -160,7 +147,6 @@ class VllmEngine:
             "tensor_parallel": str(self._ranks.size),
             "sequences": str(self._sequences),
             **recorded_settings(self._engine),
-            "optimisations": ", ".join(sorted(self._optimisations)) or "none",
         }
 
     def replace_model(self, checkpoint: Checkpoint) -> None:
@@ -241,7 +227,7 @@ class VllmEngine:
         self._require_idle()
         if self._candidate is None:
             self._ranks.require_restored()
-        checks = self._ranks.logit_checks(wait=PENDING_CALLS.name not in self._optimisations)
+        checks = self._ranks.logit_checks()
         waiting: dict[str, int] = {}
         self._waiting, self._unchecked = waiting, True
         try:
@@ -250,7 +236,7 @@ class VllmEngine:
             while waiting or submitted < len(prompts):
                 poll()
                 with vllm_failures("generation", self._engine):
-                    finished = self._stepper.step()
+                    finished = [output for output in self._engine.step() if output.finished]
                 steps += 1
                 if submitted < len(prompts):
                     submitted = self._submit(prompts, limits, submitted, self._step_tokens)
@@ -315,9 +301,7 @@ class VllmEngine:
         if names:
             with vllm_failures("aborting requests"):
                 self._engine.abort_request(names)
-        unfinished = self._stepper.forget()
         if self._feed:
-            self._feed.add_unfinished(unfinished)
             self._feed.send()
 
     def _completion(self, request: RequestOutput, index: int) -> Completion:
@@ -347,6 +331,6 @@ class VllmEngine:
     def close(self) -> None:
         with vllm_failures("closing vLLM"):
             self._engine.engine_core.shutdown()
-            del self._engine, self._stepper
+            del self._engine
             self.__dict__.pop("_ranks", None)
             cleanup_dist_env_and_memory()

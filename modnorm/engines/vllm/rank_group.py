@@ -107,7 +107,7 @@ class RankGroup:
         """Whether all logits since the last change of weights are finite."""
         return all(self._call("has_finite_logits"))
 
-    def logit_checks(self, *, wait: bool) -> Iterator[bool]:
+    def logit_checks(self) -> Iterator[bool]:
         """Yield, whenever advanced, whether the logits were finite at the last check.
 
         Each check asks the workers and yields their answers to the last check, True at first.
@@ -117,7 +117,11 @@ class RankGroup:
         while True:
             last_answers = answers
             with _calling("had_finite_logits", self._engine):
-                answers = self._ask("had_finite_logits", wait=wait)
+                executor = self._engine.model_executor
+                pending: Future[list[object]] = executor.collective_rpc(
+                    "modnorm_call", args=("had_finite_logits",), non_block=True
+                )
+                answers = pending.result
                 values = _values("had_finite_logits", last_answers())
             yield all(values)
 
@@ -151,17 +155,6 @@ class RankGroup:
         if missing.any():
             raise EngineError(f"no rank holds some rows of {tensor.name}")
         return whole
-
-    def _ask(self, method: str, *, wait: bool) -> Callable[[], list[object]]:
-        """Call a method of each rank's `RankModel`; return a function that awaits the answers."""
-        if wait:
-            answers = self._engine.collective_rpc("modnorm_call", args=(method,))
-            return lambda: answers
-        executor = self._engine.model_executor
-        pending: Future[list[object]] = executor.collective_rpc(
-            "modnorm_call", args=(method,), non_block=True
-        )
-        return pending.result
 
     def _call(self, method: str, *arguments: object) -> list[Value]:
         """Call a method of each rank's `RankModel` and return the answers."""

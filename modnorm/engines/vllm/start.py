@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from operator import attrgetter
-from types import MappingProxyType
 
 import torch
 from vllm.config import VllmConfig
@@ -46,32 +45,13 @@ _CACHE_TOO_SMALL = re.compile(r"cache blocks|KV cache", re.IGNORECASE)
 """Text of vLLM's message if its share has no room for keys and values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overrides:
-    """Changes for measurements and tests. The settings that candidates need still hold."""
-
-    arguments: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
-    """Engine arguments of vLLM."""
-    without: frozenset[str] = frozenset()
-    """Registered optimisations that are switched off, by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartedEngine:
-    """A running vLLM."""
-
-    engine: LLMEngine
-    optimisations: frozenset[str]
-    """Names of the registered optimisations in use."""
-
-
 def start_vllm(
     checkpoint: Checkpoint,
     layout: Layout,
     dtype: torch.dtype,
     settings: EngineSettings,
-    overrides: Overrides,
-) -> StartedEngine:
+    overrides: Mapping[str, object],
+) -> LLMEngine:
     """Load a model into vLLM, in this process or in worker processes below it.
 
     The scheduler runs in this process. The requests alone then determine its steps, and so the
@@ -87,7 +67,7 @@ def start_vllm(
     check_stage(Stage.PROCESS)
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):
         defaults = engine_arguments(checkpoint, layout, dtype, settings)
-        arguments = {**defaults, **overrides.arguments}
+        arguments = {**defaults, **overrides}
         _require_known(arguments)
         # `LLM` uses this context too: it raises the tokens of a step for batches of prompts.
         config = EngineArgs(**arguments).create_engine_config(UsageContext.LLM_CLASS)
@@ -99,9 +79,9 @@ def start_vllm(
             engine = LLMEngine(
                 config, executor_class=executor, log_stats=False, multiprocess_mode=False
             )
-            used = check_stage(Stage.ENGINE, engine, overrides.without)
+            check_stage(Stage.ENGINE, engine)
             STAGE.enter("copying the weights")
-    return StartedEngine(engine, used)
+    return engine
 
 
 @contextmanager

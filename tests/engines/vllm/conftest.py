@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 Prompts = Sequence[Sequence[int]]
 
 
-@pytest.fixture
-def optimised(plain_vllm: bool) -> None:
-    """Skip a test of an optimisation in the run that switches all of them off."""
-    if plain_vllm:
-        pytest.skip("every optimisation is switched off")
-
-
 @pytest.fixture(scope="module")
 def pair(float32: Checkpoint) -> "Iterator[tuple[VllmEngine, TransformersEngine]]":
     """Both engines of one model, for a module: a process can hold one vLLM engine at a time."""

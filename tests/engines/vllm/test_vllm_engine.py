@@ -19,7 +19,6 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import GenerationLimits
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm.engine import VllmEngine
-from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING, Stepper
 from modnorm.engines.vllm.start import _require_settings, vllm_failures
 from modnorm.errors import (
     CandidateError,
@@ -87,17 +86,6 @@ def test_nan_logits_are_noticed_during_generation(
         list(completions)
     assert len(steps) == 6
     assert answers(engine, prompts) == before
-
-
-@pytest.mark.usefixtures("optimised")
-def test_answers_are_those_of_vllms_own_steps(
-    engine: VllmEngine, long_prompts: Prompts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """vLLM's own `step` runs if a version lacks the parts of a step."""
-    assert OUTPUT_GATHERING.name in engine.environment["optimisations"]
-    found = list(engine.generate(long_prompts, LIMITS))
-    monkeypatch.setattr(engine, "_stepper", Stepper(engine._engine, gather=False))
-    assert list(engine.generate(long_prompts, LIMITS)) == found
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 32])

@@ -14,7 +14,6 @@ pytest.importorskip(
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits
 from modnorm.engines.vllm.engine import VllmEngine
-from modnorm.engines.vllm.start import Overrides
 from modnorm.errors import CandidateError, DoesNotFitError, EngineError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -29,7 +28,7 @@ def start(
     def start(**changes: object) -> VllmEngine:
         settings = EngineSettings(max_model_len=128, max_num_seqs=4)
         with as_on_gpu():
-            return VllmEngine(float32, settings, overrides=Overrides(changes))
+            return VllmEngine(float32, settings, overrides=changes)
 
     return start
 

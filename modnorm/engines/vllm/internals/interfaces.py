@@ -11,7 +11,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 from vllm.v1.worker.utils import request_memory
 
-from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage
+from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 from modnorm.engines.vllm.numerics import VARIABLE, is_invariant
 
 REQUIRED_SETTINGS: Mapping[str, object] = MappingProxyType(
@@ -75,18 +75,15 @@ def _holds_model(worker: Any) -> bool:  # noqa: ANN401 - vLLM's worker, extended
     return bool(caches) and tensors and any(True for _ in worker.get_model().parameters())
 
 
-PENDING_CALLS = RegisterEntry(
-    name="pending_calls",
-    purpose="Checks of the logits during generation do not wait for the workers' answers.",
-    kind=Kind.OPTIMISATION,
-    stage=Stage.ENGINE,
-    vllm_names=(".model_executor.collective_rpc",),
-    otherwise="each check waits for the workers",
-    removable_when="`LLMEngine.collective_rpc` takes `non_block`",
-    self_test=_answers_later,
-)
 INTERFACES = (
-    PENDING_CALLS,
+    RegisterEntry(
+        name="pending_calls",
+        purpose="Checks of the logits during generation do not wait for the workers' answers.",
+        stage=Stage.ENGINE,
+        vllm_names=(".model_executor.collective_rpc",),
+        removable_when="`LLMEngine.collective_rpc` takes `non_block`",
+        self_test=_answers_later,
+    ),
     RegisterEntry(
         name="settings",
         purpose="Refuses plug-ins and variables that change settings which candidates need.",
@@ -113,7 +110,7 @@ INTERFACES = (
         purpose="Sets a variable for `numerics: batch_invariant` before vLLM is imported.",
         stage=Stage.PROCESS,
         vllm_names=(f"vllm.envs:{VARIABLE}",),
-        otherwise="use `numerics: fast`",
+        remedy="use `numerics: fast`",
         removable_when="batch invariance is an engine argument",
         self_test=is_invariant,
         applies=is_invariant,

@@ -245,7 +245,7 @@ LAYERS = RegisterEntry(
     purpose="Derives the part of a tensor that a rank holds from the layer's class.",
     stage=Stage.WORKER,
     vllm_names=tuple(f"{kind.__module__}:{kind.__name__}" for kind in (*_PLACES, *_PLAIN_METHODS)),
-    otherwise=_REMEDY,
+    remedy=_REMEDY,
     removable_when="vLLM maps parameters to checkpoint tensors in its interface",
     self_test=_has_known_layers,
 )

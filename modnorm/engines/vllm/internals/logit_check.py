@@ -93,7 +93,7 @@ LOGITS = RegisterEntry(
     purpose="Wraps the method that computes logits, to fail candidates with NaN or infinity.",
     stage=Stage.WORKER,
     vllm_names=(" | ".join(f".model_runner.model.{maker}" for maker in _MAKERS),),
-    otherwise="use the transformers engine for this model",
+    remedy="use the transformers engine for this model",
     removable_when="vLLM reports logits that are not finite",
     self_test=_runner_calls_replacements,
 )

@@ -1,22 +1,19 @@
-"""The register of vLLM internals, and the policy for missing ones.
+"""The register of vLLM internals: an engine whose vLLM lacks one is refused.
 
 `python -m modnorm.engines.vllm.internals.register` prints it.
 """
 
-import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from modnorm.engines.vllm.internals.drafting import DRAFT_METHOD, DRAFT_VERIFICATION, DRAFTER
 from modnorm.engines.vllm.internals.interfaces import INTERFACES
 from modnorm.engines.vllm.internals.layers import LAYERS, LINEAR_WEIGHTS
 from modnorm.engines.vllm.internals.logit_check import LOGITS
 from modnorm.engines.vllm.internals.message_queues import QUEUE_CONTEXTS, QUEUE_WAITS
-from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage
-from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING
+from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 from modnorm.engines.vllm.internals.worker_start import WORKER_ERRORS, WORKER_START
 
 REGISTER: Sequence[RegisterEntry] = (
-    OUTPUT_GATHERING,
     LAYERS,
     LOGITS,
     LINEAR_WEIGHTS,
@@ -29,34 +26,17 @@ REGISTER: Sequence[RegisterEntry] = (
     DRAFT_VERIFICATION,
     *INTERFACES,
 )
-OPTIMISATIONS = frozenset(entry.name for entry in REGISTER if entry.kind is Kind.OPTIMISATION)
-
-_LOG = logging.getLogger(__name__)
 
 
-def check_stage(
-    stage: Stage, subject: object = None, without: Collection[str] = ()
-) -> frozenset[str]:
-    """Check all entries of a stage and return the names of usable optimisations."""
-    entries = [entry for entry in REGISTER if entry.stage is stage]
-    usable = [entry for entry in entries if _is_usable(entry, subject, without)]
-    return frozenset(entry.name for entry in usable if entry.kind is Kind.OPTIMISATION)
+def check_stage(stage: Stage, subject: object = None) -> None:
+    """Refuse the engine if an entry of a stage that it uses has a fault."""
+    for entry in REGISTER:
+        if entry.stage is stage and entry.is_used(subject) and (fault := _fault(entry, subject)):
+            raise entry.refusal(fault)
 
 
-def _is_usable(entry: RegisterEntry, subject: object, without: Collection[str]) -> bool:
-    if not entry.is_used(subject):
-        return False
-    if reason := _fault(entry, subject, without):
-        if entry.kind is Kind.REQUIRED:
-            raise entry.refusal(reason)
-        _LOG.warning("vLLM runs without %s (%s): %s", entry.name, reason, entry.otherwise)
-    return not reason
-
-
-def _fault(entry: RegisterEntry, subject: object, without: Collection[str]) -> str:
+def _fault(entry: RegisterEntry, subject: object) -> str:
     """Return the reason why an entry cannot be used; empty if it can."""
-    if entry.kind is Kind.OPTIMISATION and entry.name in without:
-        return "switched off"
     if missing := entry.missing_name(subject):
         return f"it has no {missing}"
     try:
@@ -65,26 +45,20 @@ def _fault(entry: RegisterEntry, subject: object, without: Collection[str]) -> s
         return f"the self-test failed: {type(error).__name__}: {error}"
 
 
-def as_table(kind: Kind) -> str:
-    """Return the entries of a kind as a table in Markdown."""
-    last = "remedy" if kind is Kind.REQUIRED else "fallback"
-    heads = ("name", "purpose", "names in vLLM", "self-test", "versions", last, "removable when")
+def as_table() -> str:
+    """Return the register as a table in Markdown."""
+    heads = ("name", "purpose", "vLLM names", "self-test", "versions", "remedy", "removable when")
     rows = [
         (
-            (
-                f"`{entry.name}`",
-                entry.purpose.removesuffix("."),
-                ", ".join(
-                    " or ".join(map(_short, names.split(" | "))) for names in entry.vllm_names
-                ),
-                (entry.self_test.__doc__ or "").strip().removesuffix("."),
-                entry.versions,
-                entry.otherwise,
-                entry.removable_when,
-            )
+            f"`{entry.name}`",
+            entry.purpose.removesuffix("."),
+            ", ".join(" or ".join(map(_short, names.split(" | "))) for names in entry.vllm_names),
+            (entry.self_test.__doc__ or "").strip().removesuffix("."),
+            entry.versions,
+            entry.remedy,
+            entry.removable_when,
         )
         for entry in REGISTER
-        if entry.kind is kind
     ]
     return "\n".join("| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows))
 
@@ -96,4 +70,4 @@ def _short(name: str) -> str:
 
 
 if __name__ == "__main__":
-    print(*map(as_table, (Kind.OPTIMISATION, Kind.REQUIRED)), sep="\n\n")  # noqa: T201 - its output
+    print(as_table())  # noqa: T201 - its output

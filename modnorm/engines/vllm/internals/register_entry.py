@@ -10,15 +10,6 @@ from typing import Any
 from modnorm.errors import IncompatibleError
 
 
-class Kind(StrEnum):
-    """The consequence if an entry is missing."""
-
-    REQUIRED = "required"
-    """Correctness needs it: the engine is refused."""
-    OPTIMISATION = "optimisation"
-    """It only saves time: it is switched off, logged and recorded."""
-
-
 class Stage(StrEnum):
     """The moment of a check, which determines the subject of probes and self-tests."""
 
@@ -45,7 +36,6 @@ class RegisterEntry:
     """One use of vLLM beyond its public interface."""
 
     name: str
-    """Name in records of scores and in `Overrides.without`."""
     purpose: str
     """The use, and its reason."""
     stage: Stage
@@ -55,11 +45,9 @@ class RegisterEntry:
     removable_when: str
     self_test: Callable[[Any], bool]
     """Whether vLLM behaves as the code assumes. The printed register shows its docstring."""
-    kind: Kind = Kind.REQUIRED
     versions: str = TESTED
     """Tested versions of vLLM."""
-    otherwise: str = "use a version of vLLM from docs/vllm.md"
-    """The remedy if the entry is required, the fallback if it is an optimisation."""
+    remedy: str = "use a version of vLLM from docs/vllm.md"
     applies: Callable[[Any], bool] = _always
     """Whether this start uses the entry at all."""
 
@@ -86,14 +74,14 @@ class RegisterEntry:
         return IncompatibleError(
             f"this vLLM does not support {self.name}: {reason}",
             field="engine.name",
-            remedy=self.otherwise,
+            remedy=self.remedy,
         )
 
 
 def resolve(name: str, subject: object = None) -> Any:  # noqa: ANN401 - vLLM's object
     """Return the object of a name in `RegisterEntry.vllm_names`.
 
-    Optimisations use it instead of an import: a failed import would refuse the engine.
+    Code uses it instead of an import, so that the check names what is missing.
     """
     module, _, path = name.rpartition(":")
     return attrgetter(path.removeprefix("."))(import_module(module) if module else subject)
