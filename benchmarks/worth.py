@@ -218,9 +218,7 @@ def _run_variant(name: str, arguments: Sequence[str]) -> None:
     modnorm()
 
 
-def _load(
-    place: Path, name: str, checkpoint: Checkpoint, settings: EngineSettings | None = None
-) -> Engine:
+def _load(place: Path, name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
     """Load an engine; note how long it takes."""
     began = time.time()
     engine = load_engine(name, checkpoint, settings)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -89,14 +88,7 @@ FIRST_TOKENS = 2048
 class VllmEngine:
     """One model in vLLM, in the checkpoint's dtype, and its pristine copy."""
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        settings: EngineSettings | None = None,
-        *,
-        overrides: Mapping[str, object] = MappingProxyType({}),
-    ) -> None:
-        """Start vLLM. `overrides` are engine arguments of vLLM, for measurements and tests."""
+    def __init__(self, checkpoint: Checkpoint, settings: EngineSettings | None = None) -> None:
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
         self._settings = settings or EngineSettings()
@@ -109,9 +101,7 @@ class VllmEngine:
         """Position of each unfinished prompt by its request's id."""
         self._unchecked = False
         """Whether some logits of the candidate were not checked."""
-        self._engine = start_vllm(
-            checkpoint, stored.layout, stored.dtype, self._settings, overrides
-        )
+        self._engine = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings)
         scheduling = self._engine.vllm_config.scheduler_config
         self._step_tokens = scheduling.max_num_batched_tokens
         try:
@@ -236,7 +226,7 @@ class VllmEngine:
             while waiting or submitted < len(prompts):
                 poll()
                 with vllm_failures("generation", self._engine):
-                    finished = [output for output in self._engine.step() if output.finished]
+                    finished = self._engine.step()
                 steps += 1
                 if submitted < len(prompts):
                     submitted = self._submit(prompts, limits, submitted, self._step_tokens)
@@ -295,7 +285,7 @@ class VllmEngine:
         )
 
     def _abort(self) -> None:
-        """Drop unfinished answers."""
+        """Abort unfinished requests; give the finished answers to the drafts."""
         names = list(self._waiting)
         self._waiting.clear()
         if names:
@@ -332,5 +322,6 @@ class VllmEngine:
         with vllm_failures("closing vLLM"):
             self._engine.engine_core.shutdown()
             del self._engine
-            self.__dict__.pop("_ranks", None)
+            for held in ("_ranks", "_feed"):  # a start that failed has set neither
+                self.__dict__.pop(held, None)
             cleanup_dist_env_and_memory()

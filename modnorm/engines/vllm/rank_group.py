@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
 import torch
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -26,9 +25,6 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 SEEDS_PER_CALL = 32
 """Seeds of lineage steps in one worker call: seconds of work, even on large models."""
@@ -117,8 +113,7 @@ class RankGroup:
         while True:
             last_answers = answers
             with _calling("had_finite_logits", self._engine):
-                executor = self._engine.model_executor
-                pending: Future[list[object]] = executor.collective_rpc(
+                pending = self._engine.model_executor.collective_rpc(
                     "modnorm_call", args=("had_finite_logits",), non_block=True
                 )
                 answers = pending.result

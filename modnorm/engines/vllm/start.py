@@ -46,11 +46,7 @@ _CACHE_TOO_SMALL = re.compile(r"cache blocks|KV cache", re.IGNORECASE)
 
 
 def start_vllm(
-    checkpoint: Checkpoint,
-    layout: Layout,
-    dtype: torch.dtype,
-    settings: EngineSettings,
-    overrides: Mapping[str, object],
+    checkpoint: Checkpoint, layout: Layout, dtype: torch.dtype, settings: EngineSettings
 ) -> LLMEngine:
     """Load a model into vLLM, in this process or in worker processes below it.
 
@@ -66,8 +62,7 @@ def start_vllm(
     fork_workers()
     check_stage(Stage.PROCESS)
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):
-        defaults = engine_arguments(checkpoint, layout, dtype, settings)
-        arguments = {**defaults, **overrides}
+        arguments = engine_arguments(checkpoint, layout, dtype, settings)
         _require_known(arguments)
         # `LLM` uses this context too: it raises the tokens of a step for batches of prompts.
         config = EngineArgs(**arguments).create_engine_config(UsageContext.LLM_CLASS)

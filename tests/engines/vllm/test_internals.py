@@ -1,4 +1,4 @@
-"""The register of vLLM internals: its policy, its completeness and its page."""
+"""The register of vLLM internals refuses an engine with a faulty entry."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,8 +16,6 @@ from modnorm.engines.vllm.internals.logit_check import LOGITS
 from modnorm.engines.vllm.internals.register import check_stage
 from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 from modnorm.errors import IncompatibleError
-
-PROMPTS = [[5, 6, 7], [8, 9]]
 
 
 def fails(_: object) -> bool:
@@ -52,16 +50,18 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[RegisterEntry], None]:
 
 
 SUBJECT = SimpleNamespace(here=1, new=2)
-FAULTS = [
-    (SimpleNamespace(new=2), passes, r"no \.here"),
-    (SimpleNamespace(here=1), passes, r"no \.old \| \.new"),
-    (SUBJECT, fails, "self-test failed"),
-    (SUBJECT, raises, "KeyError: 'moved'"),
-]
 
 
-@pytest.mark.parametrize(("subject", "self_test", "reason"), FAULTS)
-def test_a_missing_requirement_refuses_the_engine_with_a_remedy(
+@pytest.mark.parametrize(
+    ("subject", "self_test", "reason"),
+    [
+        (SimpleNamespace(new=2), passes, r"no \.here"),
+        (SimpleNamespace(here=1), passes, r"no \.old \| \.new"),
+        (SUBJECT, fails, "self-test failed"),
+        (SUBJECT, raises, "KeyError: 'moved'"),
+    ],
+)
+def test_a_faulty_entry_refuses_the_engine_with_a_remedy(
     only: Callable[[RegisterEntry], None],
     subject: object,
     self_test: Callable[[object], bool],
@@ -76,6 +76,8 @@ def test_a_missing_requirement_refuses_the_engine_with_a_remedy(
 def test_an_entry_counts_in_its_stage_where_it_applies(
     only: Callable[[RegisterEntry], None],
 ) -> None:
+    only(ENTRY)
+    check_stage(Stage.CONFIG, SUBJECT)
     broken = replace(ENTRY, self_test=fails)
     only(broken)
     check_stage(Stage.ENGINE, SUBJECT)

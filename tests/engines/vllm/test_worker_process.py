@@ -13,6 +13,7 @@ pytest.importorskip(
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits
+from modnorm.engines.vllm import start as starting
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.errors import CandidateError, DoesNotFitError, EngineError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
@@ -27,8 +28,10 @@ def start(
 ) -> Callable[..., VllmEngine]:
     def start(**changes: object) -> VllmEngine:
         settings = EngineSettings(max_model_len=128, max_num_seqs=4)
-        with as_on_gpu():
-            return VllmEngine(float32, settings, overrides=changes)
+        with as_on_gpu(), pytest.MonkeyPatch.context() as patch:
+            usual = starting.engine_arguments
+            patch.setattr(starting, "engine_arguments", lambda *given: usual(*given) | changes)
+            return VllmEngine(float32, settings)
 
     return start
 

@@ -1,4 +1,4 @@
-"""The register of vLLM internals: an engine whose vLLM lacks one is refused.
+"""The register of vLLM internals; a missing one refuses the engines that use it.
 
 `python -m modnorm.engines.vllm.internals.register` prints it.
 """
@@ -29,7 +29,7 @@ REGISTER: Sequence[RegisterEntry] = (
 
 
 def check_stage(stage: Stage, subject: object = None) -> None:
-    """Refuse the engine if an entry of a stage that it uses has a fault."""
+    """Refuse the engine if an entry of the stage that this start uses has a fault."""
     for entry in REGISTER:
         if entry.stage is stage and entry.is_used(subject) and (fault := _fault(entry, subject)):
             raise entry.refusal(fault)

@@ -81,7 +81,7 @@ class RegisterEntry:
 def resolve(name: str, subject: object = None) -> Any:  # noqa: ANN401 - vLLM's object
     """Return the object of a name in `RegisterEntry.vllm_names`.
 
-    Code uses it instead of an import, so that the check names what is missing.
+    Drafts use it instead of an import: a failed import would refuse engines without drafts too.
     """
     module, _, path = name.rpartition(":")
     return attrgetter(path.removeprefix("."))(import_module(module) if module else subject)
