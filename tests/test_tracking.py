@@ -74,6 +74,7 @@ def test_wandb_has_parameters_figures_and_files(run, monkeypatch, tmp_path, fres
     for place in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
         monkeypatch.setenv(place, str(tmp_path))
     log_run(run, "wandb")
+    wandb.teardown()  # its service closes the file
     records = list(wandb_records(next(tmp_path.rglob("run-*.wandb"))))
     [stored] = [record.run for record in records if record.HasField("run")]
     assert (stored.display_name, stored.project) == ("stored", "modnorm")
