@@ -62,7 +62,9 @@ def read_document(path: Path, schema: str, kind: str) -> tuple[str, dict[str, ob
         raise InvalidInputError(
             f"cannot read {path}: {read_fault(error)}",
             field="directory",
-            remedy=f"name the folder that a finished {kind} was written to",
+            remedy=f"name the folder that a finished {kind} was written to"
+            if isinstance(error, FileNotFoundError)
+            else REWRITE,
         ) from error
     if not isinstance(document, dict) or document.get("schema") != schema:
         raise InvalidInputError(f"{path} does not have the schema {schema}", field="directory")

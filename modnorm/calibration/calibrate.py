@@ -137,7 +137,11 @@ def measure(
     for (at, metric), norm in values.items():
         if not math.isfinite(norm):
             name = metric if at is None else f"{metric} of layer {at}"
-            raise InvalidInputError(f"the operator norm of {name} is {norm}", field="model.name")
+            raise InvalidInputError(
+                f"the operator norm of {name} is {norm}",
+                field="model.name",
+                remedy="use a checkpoint without NaN and infinity",
+            )
     return values
 
 

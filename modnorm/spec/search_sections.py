@@ -319,8 +319,8 @@ def _radius_fault(radius: float) -> str:
     """Return what is wrong with a radius; 0 is the default of a radius that is not given."""
     if radius == 0:
         return (
-            "must be given: the scale of the noise (`sigma` for randopt), or `{artifact: FILE}` "
-            "with the radius.json that `modnorm tune` or `modnorm match` will write"
+            "must be given, above 0: the scale of the noise (`sigma` for randopt), or `{artifact: "
+            "FILE}` with the radius.json that `modnorm tune` or `modnorm match` will write"
         )
     return f"must be from {MIN_RADIUS:g} to {MAX_RADIUS:g}, not {radius:g}"
 

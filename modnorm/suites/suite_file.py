@@ -379,7 +379,7 @@ class Suite(SuiteSection):
     def _check_axes(self, field: str, axes: Collection[str], others: Collection[str]) -> None:
         for axis in axes:
             if axis not in self.axes and axis not in others:
-                known = ", ".join(self.axes)
+                known = ", ".join([*self.axes, *sorted(others)])
                 raise ValueError(f"{field}: there is no axis {axis!r}, only {known}")
 
     def _check_reference(self, field: str, where: Where, others: Collection[str]) -> None:

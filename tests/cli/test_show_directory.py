@@ -58,7 +58,9 @@ def test_a_damaged_run_hides_no_other(modnorm, refusal, modnorm_json, tmp_path):
     assert (code, out.count("75.0 %"), str(damaged) in out) == (0, 2, False)
     assert err.startswith(f"note: {damaged} is left out: cannot read {damaged}/results.json: ")
     assert len(modnorm_json("show", tmp_path)) == 2
-    assert refusal("show", damaged).startswith("error: directory: cannot read ")
+    err = refusal("show", damaged)
+    assert err.startswith("error: directory: cannot read ")
+    assert "(copy the whole directory; " in err
 
 
 def test_a_path_is_no_id(modnorm, refusal, tmp_path):

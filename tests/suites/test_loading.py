@@ -73,7 +73,7 @@ def test_a_suite_extends_another_one(write, tmp_path):
         ({"exclude": [{"colour": "red"}]}, "suite", "exclude.0: there is no axis 'colour'"),
         ({"exclude": [{"task": "red"}]}, "suite", "exclude.0: task has no option 'red'"),
         ({"profiles": {"axis": "task", "from": "x"}}, "suite", "profiles: task has no option 'x'"),
-        ({"tables": [{**METRIC, "rows": ["colour"]}]}, "suite", "tables.0: there is no axis"),
+        ({"tables": [{**METRIC, "rows": ["colour"]}]}, "suite", "'colour', only method, task, K"),
         (
             {"tables": [{**METRIC, "at": {"seed": 7}}]},
             "suite",
