@@ -33,8 +33,8 @@ _BETWEEN_SEEDS = 0.22
 _PANEL = (4.2, 3.2)
 """Inches of a panel."""
 _TICKS = 8
-_COLUMNS = 2
-"""Columns of a legend above bars."""
+_COLUMNS = 3
+"""Columns of a legend."""
 _TITLE = 42
 """Characters of a line of a title."""
 _GAIN = "selection-reward gain, points"
@@ -87,8 +87,6 @@ def draw_bands(  # noqa: PLR0913 - the parts of a panel; most are optional
     if (rows["mean"] - rows["sd"].fillna(0)).min() < floor:
         axes.set_ylim(bottom=floor)
     _label(axes, labels)
-    # A background, so that lines below it do not hide it.
-    axes.legend(framealpha=0.85, edgecolor="none", fontsize=7, labelcolor=INK, handlelength=1.5)
 
 
 def draw_bars(
@@ -112,7 +110,7 @@ def draw_bars(
             color=colours[index],
             yerr=[np.std(one, ddof=1) if len(one) > 1 else 0.0 for one in by_bar.values()],
             error_kw={"ecolor": INK, "elinewidth": 1.1},
-            label=label,
+            label=label if several else None,
         )
         for place, values in zip(places, by_bar.values(), strict=True):
             beside = _BETWEEN_SEEDS * width * (np.arange(len(values)) - (len(values) - 1) / 2)
@@ -120,9 +118,25 @@ def draw_bars(
     axes.set_xticks(range(len(names)), names, fontsize=8)
     axes.axhline(0, color=MUTED, linewidth=0.8)
     axes.margins(y=0.1)
-    _label(axes, labels, pad=6 + 11 * -(-len(series) // _COLUMNS) if several else 6)
-    if several:  # between title and bars: anywhere else it would be below the bars
+    _label(axes, labels)
+
+
+def _label(axes: Axes, labels: tuple[str, str, str]) -> None:
+    handles, names = axes.get_legend_handles_labels()
+    axes.set_title(
+        textwrap.fill(labels[0], _TITLE),
+        loc="left",
+        fontsize=10,
+        fontweight="bold",
+        color=INK,
+        pad=6 + 11 * -(-len(names) // _COLUMNS),
+    )
+    axes.set_xlabel(labels[1], color=MUTED, fontsize=8)
+    axes.set_ylabel(labels[2], color=MUTED, fontsize=8)
+    if names:  # between title and axes: anywhere else the legend would hide something
         axes.legend(
+            handles,
+            names,
             frameon=False,
             fontsize=7,
             labelcolor=INK,
@@ -132,13 +146,6 @@ def draw_bars(
             borderaxespad=0.1,
             ncols=_COLUMNS,
         )
-
-
-def _label(axes: Axes, labels: tuple[str, str, str], pad: float = 6) -> None:
-    title = textwrap.fill(labels[0], _TITLE)
-    axes.set_title(title, loc="left", fontsize=10, fontweight="bold", color=INK, pad=pad)
-    axes.set_xlabel(labels[1], color=MUTED, fontsize=8)
-    axes.set_ylabel(labels[2], color=MUTED, fontsize=8)
 
 
 def plan_figures(analysis: Analysis) -> dict[str, list[Panel]]:
