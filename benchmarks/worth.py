@@ -47,25 +47,11 @@ class Variant:
     """What stands for objects, by their names, where no setting switches them off."""
 
 
-def _nothing(*_: object) -> None:
-    """Stand for a mechanism that is off."""
-
-
 VARIANTS: Mapping[str, Variant] = {
     _ALL: Variant(),
     "drafts": Variant(spec={"engine": {"drafts": "none"}}),
     "more_sequences": Variant(spec={"engine": {"max_num_seqs": 256}}),
-    "early_stop": Variant(
-        patches={"modnorm.services.evaluator.lease.CandidateLease.early_stop": _nothing}
-    ),
-    "short_circuit": Variant(
-        patches={
-            "modnorm.services.aggregator.experiments.expert_selection.EarlyStopCache.skippable": (
-                lambda *_: ()
-            )
-        }
-    ),
-    "early_stop_and_short_circuit": Variant(spec={"population": {"statistics": "full"}}),
+    "settled_votes": Variant(spec={"population": {"statistics": "full"}}),
     "early_start": Variant(patches={"modnorm.services.embedded.is_vllm": lambda _: False}),
 }
 

@@ -78,6 +78,7 @@ def unpack_run(archive: Path, directory: Path) -> Run:
     wrong = [name for name in _TEXTS if hashlib.sha256(members[name]).hexdigest() != digests[name]]
     if wrong:
         raise InvalidInputError(f"{archive} is damaged: {', '.join(wrong)}", field="cell")
+    members[RESULTS] = _without_open_figures(members[RESULTS])
     order = frame["split"].astype("str").map(SPLITS.index)
     sheets = frame.assign(order=order).sort_values(["candidate", "order", "row"])
     whole = sheets.assign(prompt=None, gold=None, completion="", tokens=0)
@@ -87,6 +88,20 @@ def unpack_run(archive: Path, directory: Path) -> Run:
     run = load_run(directory)
     write_votes(directory, _votes(run))
     return run
+
+
+def _without_open_figures(results: bytes) -> bytes:
+    """Return results without what depends on unknown scores; ranks are those among known ones.
+
+    Earlier versions stopped candidates that could be no experts. Their scores are unknown.
+    """
+    document = json.loads(results)
+    if not document["candidates"].get("stopped"):
+        return results
+    document["statistics"] = []
+    for place, expert in enumerate(document["experts"], 1):
+        expert["rank"] = place
+    return encode_json(document)
 
 
 def _votes(run: Run) -> Iterator[VoteRecord]:

@@ -21,7 +21,7 @@ def small_results(spec: Mapping[str, object], **vote: object) -> dict[str, objec
         "base": {"selection_reward": 0.1, "selection_accuracy": 0.1, **alone}
         | {"selection_shares": shares},
         "selection_shares": shares,
-        "candidates": {"total": 4, "scored": 4, "stopped": [], "failed": []},
+        "candidates": {"total": 4, "scored": 4, "failed": []},
         "experts": [{**expert, **alone}],
         "statistics": [],
         "ensembles": [

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import pandas as pd
 
 from modnorm.analysis.run_data import CandidateRow
-from modnorm.search.stopping import certain_ranks
+from modnorm.search.ranking import rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class CandidateRecord:
     seed: int
     """Seed of its noise."""
     state: str
-    """`scored`, `stopped` early, or `failed`."""
+    """`scored` or `failed`."""
     rank: int | None
-    """Rank by selection reward in the whole population, from 1; None unless it is certain."""
+    """Rank by selection reward in the whole population, from 1; None unless scored."""
     selection_reward: float | None
     """Mean selection reward; None unless scored."""
     gain: float | None
@@ -45,16 +45,12 @@ class CandidateRecord:
     """Held-out answers that give a vote."""
     heldout_truncated: int
     """Held-out answers that the completion cap ended."""
-    reward_lower: float | None
-    """Least possible mean selection reward of a candidate that was stopped early."""
-    reward_upper: float | None
-    """Largest possible mean selection reward of a candidate that was stopped early."""
 
 
-_DERIVED = frozenset({"rank", "gain", "reward_lower", "reward_upper"})
+_DERIVED = frozenset({"rank", "gain"})
 _STORED = tuple(each.name for each in fields(CandidateRecord) if each.name not in _DERIVED)
 """Fields that `CandidateRow` has too."""
-_FLOATS = ("selection_reward", "gain", "heldout_metric", "reward_lower", "reward_upper")
+_FLOATS = ("selection_reward", "gain", "heldout_metric")
 CANDIDATE_TYPES = MappingProxyType(
     {
         **{each.name: "int64" for each in fields(CandidateRecord)},
@@ -77,10 +73,8 @@ def ranked_candidates(
     candidates: Sequence[CandidateRow], base: CandidateRow
 ) -> tuple[CandidateRecord, ...]:
     """Return a record of each candidate of a whole population, in candidate order."""
-    ranks = certain_ranks(
-        [each.selection_reward for each in candidates],
-        {each.index: each.stopped for each in candidates if each.stopped is not None},
-    )
+    order = rank([each.selection_reward for each in candidates], len(candidates))
+    ranks = {index: place for place, index in enumerate(order, 1)}
     return tuple(
         CandidateRecord(
             **{name: getattr(each, name) for name in _STORED},
@@ -88,8 +82,6 @@ def ranked_candidates(
             gain=None
             if each.selection_reward is None or base.selection_reward is None
             else each.selection_reward - base.selection_reward,
-            reward_lower=None if each.stopped is None else each.stopped.lower,
-            reward_upper=None if each.stopped is None else each.stopped.upper,
         )
         for each in candidates
     )

@@ -84,11 +84,11 @@ class BaseEntry(TypedDict):
 class ExpertEntry(TypedDict):
     """An expert of some (N, K).
 
-    `rank` is its place in the whole population, from 1; None if it depends on the scores of
-    stopped candidates. `heldout_metric` is None if it skipped rows.
+    `rank` is its place in the whole population, from 1. `heldout_metric` is None if it skipped
+    rows.
     """
 
-    rank: int | None
+    rank: int
     index: int
     seed: int
     selection_reward: float
@@ -119,12 +119,10 @@ class EnsembleEntry(TypedDict):
 
 
 class CandidatesEntry(TypedDict):
-    """The number of candidates, and the indices of those without a complete score."""
+    """The number of candidates, and the indices of those that failed."""
 
     total: int
     scored: int
-    stopped: list[int]
-    """Stopped early: they could not become experts any more."""
     failed: list[int]
 
 
@@ -176,18 +174,11 @@ def results_document(run: RunData) -> ResultsDocument:
         candidates=CandidatesEntry(
             total=len(run.candidates),
             scored=len(run.order),
-            stopped=sorted(run.stopped),
-            failed=[
-                each.index
-                for each in run.candidates
-                if each.selection_reward is None and each.stopped is None
-            ],
+            failed=[each.index for each in run.candidates if each.selection_reward is None],
         ),
         selection_shares=_shares(run.candidates, "selection"),
         experts=_experts(run),
-        statistics=[
-            asdict(prefix_statistics(run.rewards, n, base, run.stopped)) for n in run.prefixes
-        ],
+        statistics=[asdict(prefix_statistics(run.rewards, n, base)) for n in run.prefixes],
         ensembles=[_ensemble(run, ensemble) for ensemble in sorted(run.ensembles, key=_size)],
         budget=run_budget(run),
         iterative=iterative_entry(run, partial(_heldout_interval, run)),
@@ -197,13 +188,13 @@ def results_document(run: RunData) -> ResultsDocument:
 
 def _experts(run: RunData) -> list[ExpertEntry]:
     chosen = {index for ensemble in run.ensembles for index in ensemble.experts}
-    entries, ranks = [], run.ranks
-    for index in run.order:
+    entries = []
+    for place, index in enumerate(run.order, 1):
         candidate = run.candidates[index]
         if index in chosen and candidate.selection_reward is not None:
             entries.append(
                 ExpertEntry(
-                    rank=ranks.get(index),
+                    rank=place,
                     index=index,
                     seed=candidate.seed,
                     selection_reward=candidate.selection_reward,
@@ -250,20 +241,14 @@ def remarks(document: ResultsDocument) -> dict[str, str | None]:
 
 
 def describe_shortcuts(document: ResultsDocument) -> str | None:
-    """Describe the skipped work, which changes no expert and no vote; None if none was skipped."""
-    candidates, remarks = document["candidates"], []
-    if candidates["stopped"]:
-        remarks.append(
-            f"{len(candidates['stopped'])} of {candidates['total']} candidates were stopped early"
-        )
+    """Describe the skipped answers, which change no vote; None if none was skipped."""
     partial = max((each["partial_votes"] for each in document["ensembles"]), default=0)
-    if partial:
-        remarks.append(f"on up to {partial} held-out rows the vote was settled before all voted")
-    if not remarks:
+    if not partial:
         return None
     return (
-        f"{'; '.join(remarks)}. Experts, votes and accuracies are those of the whole work; "
-        "figures that need all of it are left out (population.statistics: full has them)."
+        f"On up to {partial} held-out rows the vote was settled before all voted. Winners and "
+        "accuracies are those of all answers; figures that need them all are left out "
+        "(population.statistics: full has them)."
     )
 
 

@@ -75,11 +75,12 @@ def ensembles(run: Run) -> pd.DataFrame:
 def candidates(run: Run) -> pd.DataFrame:
     """Return a row for each scored candidate: `N` of its population, `index`, and its gains.
 
-    `reward_gain` and `accuracy_gain` are over the base, in percentage points. A run in which
-    candidates were stopped early has no rows.
+    `reward_gain` and `accuracy_gain` are over the base, in percentage points.
     """
-    base = run.document["base"]
-    if run.document["candidates"]["stopped"] or base["selection_reward"] is None:
+    base, counts = run.document["base"], run.document["candidates"]
+    # Earlier versions stopped candidates that could be no experts: their rewards are unknown.
+    has_stopped = counts["scored"] + len(counts["failed"]) < counts["total"]
+    if has_stopped or base["selection_reward"] is None:
         return pd.DataFrame()
     population = run.candidates_frame
     scored = population[population["selection_reward"].notna()]

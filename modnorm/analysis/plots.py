@@ -249,10 +249,13 @@ def _base_line(draw: Callable[..., object], value: float | None) -> None:
 
 def _reward_histogram(axes: Axes, data: PlotData) -> None:
     rewards = sorted(data.rewards, reverse=True)
-    stopped = len(data.document["candidates"]["stopped"])
-    label = f"scored to the end\n({stopped} stopped, not shown)" if stopped else "candidates"
     axes.hist(
-        rewards, bins=_edges(rewards), color=BARS, edgecolor="white", linewidth=1, label=label
+        rewards,
+        bins=_edges(rewards),
+        color=BARS,
+        edgecolor="white",
+        linewidth=1,
+        label="candidates",
     )
     _base_line(axes.axvline, data.document["base"]["selection_reward"])
     largest = max((each["ensemble_size"] for each in data.ensembles), default=0)

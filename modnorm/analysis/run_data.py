@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from modnorm.errors import NotFoundError
 from modnorm.search.ranking import rank
-from modnorm.search.stopping import Interval, certain_ranks
 from modnorm.search.voting import RowVote
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ class CandidateRow:
     seed: int
     state: str
     selection_reward: float | None = None
-    stopped: Interval | None = None
-    """Bounds of the mean selection reward of a candidate that was stopped early."""
     heldout_metric: float | None = None
     selection_tokens: int = 0
     selection_answers: int = 0
@@ -195,23 +192,13 @@ class RunData:
 
     @property
     def rewards(self) -> list[float | None]:
-        """Complete selection reward of each candidate, in candidate order; else None."""
+        """Selection reward of each candidate, in candidate order; None if it failed."""
         return [candidate.selection_reward for candidate in self.candidates]
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Candidates of the whole population with a complete score, best first."""
+        """Scored candidates of the whole population, best first."""
         return rank(self.rewards, len(self.candidates))
-
-    @property
-    def stopped(self) -> dict[int, Interval]:
-        """Interval of the score of each candidate that was stopped early, by index."""
-        return {each.index: each.stopped for each in self.candidates if each.stopped is not None}
-
-    @property
-    def ranks(self) -> dict[int, int]:
-        """Ranks that are certain: rank in the whole population from 1, by index, best first."""
-        return certain_ranks(self.rewards, self.stopped)
 
     @property
     def prefixes(self) -> tuple[int, ...]:

@@ -6,8 +6,7 @@
 - `lineage.json`: the steps of a model that an iterative method trained
 - `answers.parquet`: the answer of each model to each row
 - `votes.parquet`: each vote with all of its ballots
-- `candidates.csv`: one line for each candidate. A stopped candidate has bounds instead of a
-  selection reward. A rank that depends on such bounds is empty.
+- `candidates.csv`: one line for each candidate
 - `plots/*.png`, `report.html`: one page, self-contained, and its plots
 - `timings.json`: everything that may differ between two runs of one experiment: times, workers,
   attempts, ids, failure reasons and environments. Base and candidates refer to an environment by

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -14,35 +13,28 @@ from modnorm.analysis.run_files import STARTING
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.errors import InvalidInputError
 from modnorm.search.budgets import Budget
-from modnorm.search.stopping import Interval
 from modnorm.search.voting import RowVote
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixStatistics:
-    """Selection rewards among the first N candidates; failed ones are excluded.
-
-    Figures are None if they depend on the unknown scores of stopped candidates.
-    """
+    """Selection rewards among the first N candidates; failed ones are excluded."""
 
     population: int
     scored: int
-    """Candidates with a complete score."""
-    stopped: int
-    """Candidates that were stopped early."""
-    mean: float | None
+    mean: float
     sample_sd: float | None
-    """None with fewer than two candidates, too."""
+    """None with fewer than two candidates."""
     density: float | None
     """Fraction of candidates strictly better than the base; None when the base is not known."""
-    top1: float | None
+    top1: float
     top5_mean: float | None
-    """None with fewer than five candidates, too."""
+    """None with fewer than five candidates."""
     top10_mean: float | None
-    """None with fewer than ten candidates, too."""
-    p90: float | None
-    p95: float | None
-    p99: float | None
+    """None with fewer than ten candidates."""
+    p90: float
+    p95: float
+    p99: float
     """Percentiles with linear interpolation."""
 
 
@@ -65,44 +57,27 @@ class VoteAgreement:
 
 
 def prefix_statistics(
-    rewards: Sequence[float | None],
-    population: int,
-    base: float | None,
-    stopped: Mapping[int, Interval] = MappingProxyType({}),
+    rewards: Sequence[float | None], population: int, base: float | None
 ) -> PrefixStatistics:
     """Summarise the first `population` candidates; failed ones are excluded."""
     scored = [reward for reward in rewards[:population] if reward is not None]
     if not scored:
         raise InvalidInputError(f"none of the first {population} candidates is scored")
-    open_ended = [interval for index, interval in stopped.items() if index < population]
-    low = _figures([*scored, *(interval.lower for interval in open_ended)], base)
-    high = _figures([*scored, *(interval.upper for interval in open_ended)], base)
-    # Figures increase with rewards: a figure with equal bounds is known.
-    known = {name: value if value == high[name] else None for name, value in low.items()}
-    spread = float(np.std(scored, ddof=1)) if len(scored) > 1 and not open_ended else None
+    best = sorted(scored, reverse=True)
+    p90, p95, p99 = (float(q) for q in np.percentile(scored, (90, 95, 99)))
     return PrefixStatistics(
         population=population,
         scored=len(scored),
-        stopped=len(open_ended),
-        sample_sd=spread,
-        **known,
+        mean=float(np.mean(scored)),
+        sample_sd=float(np.std(scored, ddof=1)) if len(scored) > 1 else None,
+        density=None if base is None else sum(r > base for r in scored) / len(scored),
+        top1=best[0],
+        top5_mean=float(np.mean(best[:5])) if len(best) >= 5 else None,
+        top10_mean=float(np.mean(best[:10])) if len(best) >= 10 else None,
+        p90=p90,
+        p95=p95,
+        p99=p99,
     )
-
-
-def _figures(rewards: Sequence[float], base: float | None) -> dict[str, float | None]:
-    """Return the figures that increase with each reward, by name."""
-    best = sorted(rewards, reverse=True)
-    p90, p95, p99 = (float(q) for q in np.percentile(rewards, (90, 95, 99)))
-    return {
-        "mean": float(np.mean(rewards)),
-        "density": None if base is None else sum(r > base for r in rewards) / len(rewards),
-        "top1": best[0],
-        "top5_mean": float(np.mean(best[:5])) if len(best) >= 5 else None,
-        "top10_mean": float(np.mean(best[:10])) if len(best) >= 10 else None,
-        "p90": p90,
-        "p95": p95,
-        "p99": p99,
-    }
 
 
 def vote_agreement(votes: Sequence[RowVote], ensemble_size: int) -> VoteAgreement:

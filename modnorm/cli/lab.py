@@ -217,9 +217,6 @@ def _show_experiment(
     echo(f"{experiment.id}  {state_name(experiment.state)}")
     if experiment.error:
         echo(with_remedy(experiment.error, experiment.remedy))
-    if progress.candidates_stopped:
-        total = experiment.spec.population.size
-        echo(f"{progress.candidates_stopped} of {total} candidates were stopped early")
     if progress.updates_total:
         echo(f"{progress.updates_done} of {progress.updates_total} updates are made")
     if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:

@@ -184,8 +184,6 @@ def rewards(progress: "experiments.Progress", base: float | None, size: int) -> 
 
 def _figures(progress: "experiments.Progress", base: float | None, size: int) -> list[str]:
     figures = rewards(progress, base, size)
-    if progress.candidates_stopped:
-        figures.append(f"stopped early {progress.candidates_stopped}")
     if progress.updates_total and progress.jobs_total:
         figures.append(f"jobs {progress.jobs_done}/{progress.jobs_total}")
     if progress.jobs_failed:

@@ -35,8 +35,7 @@ def candidates(run: Run, *, limit: Limit = _TABLE_LINES, server: RunServer = Non
 
     `reward` is the mean over the selection rows, and `selection tokens` counts what was generated
     for them. `gain` is the selection reward less that of the base. `held-out` is the metric of an
-    expert on the held-out rows; it chooses nothing. Candidates that were stopped early show the
-    interval that their reward lies in, and have a rank only if it is certain.
+    expert on the held-out rows; it chooses nothing.
     """
     opened = open_run(run, server)
     found = sorted(opened.candidates, key=lambda each: (each.rank or inf, each.index))
@@ -49,9 +48,6 @@ def candidates(run: Run, *, limit: Limit = _TABLE_LINES, server: RunServer = Non
     reward, metric = _number(opened.base.selection_reward), percent(opened.base.heldout_metric)
     rows = [("-", "base", "-", "-", reward, "-", metric, "-", "-", "-")]
     for each in found[:limit]:
-        reward = _number(each.selection_reward)
-        if each.reward_lower is not None:
-            reward = f"{_number(each.reward_lower)} to {_number(each.reward_upper)}"
         valid, truncated = (
             percent(count / each.selection_answers if each.selection_answers else None)
             for count in (each.selection_valid, each.selection_truncated)
@@ -62,7 +58,7 @@ def candidates(run: Run, *, limit: Limit = _TABLE_LINES, server: RunServer = Non
                 str(each.index),
                 str(each.seed),
                 each.state,
-                reward,
+                _number(each.selection_reward),
                 "-" if each.gain is None else f"{each.gain:+.4f}",
                 percent(each.heldout_metric),
                 str(each.selection_tokens),

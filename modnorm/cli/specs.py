@@ -142,7 +142,7 @@ def plan(
 ) -> None:
     """Estimate jobs, tokens and hours of a spec.
 
-    Counts are upper bounds: early stop skips work, and experts of several ensembles answer once.
+    Counts are upper bounds: settled votes skip answers, and shared experts answer once.
     Hours are rough unless --like names a finished run.
     """
     from modnorm.spec import located

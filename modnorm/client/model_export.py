@@ -65,22 +65,11 @@ def trained_lineage(run: Run) -> Lineage:
 
 
 def _no_such_rank(rank: int, candidates: Sequence[CandidateRecord]) -> InvalidInputError:
-    """Return the error of a rank that nobody has, or that depends on unfinished scores."""
-    known = {each.rank for each in candidates}
-    stopped = sum(each.reward_lower is not None for each in candidates)
-    last = stopped + sum(each.selection_reward is not None for each in candidates)
-    if rank > last:
-        return InvalidInputError(
-            f"there is no rank {rank}: {last} of {len(candidates)} candidates have a score",
-            field=_FIELD,
-            remedy=f"name a rank from 1 to {last}",
-        )
-    certain = next(place for place in range(last) if place + 1 not in known)
+    last = sum(each.selection_reward is not None for each in candidates)
     return InvalidInputError(
-        f"no candidate has rank {rank} for certain: {stopped} were stopped early, and their "
-        "scores are intervals",
+        f"there is no rank {rank}: {last} of {len(candidates)} candidates have a score",
         field=_FIELD,
-        remedy=f"ranks 1 to {certain} are certain; all are with population.statistics: full",
+        remedy=f"name a rank from 1 to {last}",
     )
 
 

@@ -235,12 +235,10 @@ def _check_complete(run: Run) -> None:
             remedy="train again with the other scorer in task.scorer",
         )
     experts = {index for ensemble in run.ensembles for index in ensemble.experts}
-    stopped = sum(each.reward_lower is not None for each in run.candidates)
     partial = sum(each.index in experts and each.heldout_metric is None for each in run.candidates)
-    if stopped or partial:
+    if partial:
         raise PreconditionError(
-            f"{stopped} candidates were stopped early and {partial} experts skipped rows; "
-            "another scorer might rank or vote differently",
+            f"{partial} experts skipped rows; with another scorer they might vote differently",
             field="population.statistics",
             remedy="set it to full in the spec and run that again in the same directory or lab, "
             "which reuses complete results",

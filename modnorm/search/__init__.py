@@ -1,1 +1,1 @@
-"""Ranking, early stop, voting and the scoring of one candidate."""
+"""Ranking, voting and the scoring of one candidate."""

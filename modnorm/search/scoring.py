@@ -11,7 +11,6 @@ from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimit
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.answers import Answer
-from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.tasks.protocol import Row, Task
 from modnorm.tasks.task_errors import judge
 
@@ -57,19 +56,11 @@ class AnswerJudge:
         self._judges = judges
         self._prompted = prompted
         self._answers: dict[int, Future[Answer]] = {}
-        self._kept: Sequence[int] = range(self.total)
-        self._uncollected: list[Future[Answer]] = []
-        self.rewards: list[float] = []
-        """Rewards of the answers judged before the last `collect_rewards`, in no order."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.cancel()
-
-    def cancel(self) -> None:
-        """Cancel all judgements that have not begun."""
         for answer in self._answers.values():
             answer.cancel()
 
@@ -82,76 +73,16 @@ class AnswerJudge:
         """Number of completions that have arrived."""
         return len(self._answers)
 
-    @property
-    def total(self) -> int:
-        """Number of rows."""
-        return len(self._prompted.rows)
-
-    @property
-    def complete(self) -> bool:
-        """Whether all completions have arrived."""
-        return len(self._answers) == self.total
-
     def judge(self, completion: Completion) -> None:
         """Queue a completion for judging."""
-        answer = self._judges.submit(self._prompted.answer_of, completion)
-        self._answers[completion.index] = answer
-        self._uncollected.append(answer)
-
-    def collect_rewards(self) -> None:
-        """Add the rewards of newly judged answers to `rewards`."""
-        unjudged: list[Future[Answer]] = []
-        for answer in self._uncollected:
-            if answer.done():
-                self.rewards.append(answer.result().reward)
-            else:
-                unjudged.append(answer)
-        self._uncollected = unjudged
+        self._answers[completion.index] = self._judges.submit(self._prompted.answer_of, completion)
 
     def answers(self) -> tuple[Answer, ...]:
-        """Wait for the answers to all rows, or those that are kept, and return them in row order.
+        """Wait for the answers to all rows, and return them in row order.
 
         Errors of judging are raised here.
         """
-        return tuple(self._answers[index].result() for index in self._kept)
-
-    def keep_judged(self) -> None:
-        """Keep only the answers that are judged already."""
-        self._kept = [index for index in sorted(self._answers) if self._answers[index].done()]
-        self.cancel()
-
-
-class ExcludedError(Exception):
-    """Raised when a candidate can no longer become an expert."""
-
-
-class CandidatePoll:
-    """Reports progress and stops an excluded candidate, between decode steps."""
-
-    def __init__(
-        self, answers: AnswerJudge, stop: EarlyStop | None, on_progress: Callable[[int], None]
-    ) -> None:
-        self._answers = answers
-        self._stop = stop
-        self._on_progress = on_progress
-        self._last_state: tuple[int, Threshold | None] | None = None
-
-    def __call__(self) -> None:
-        """Run the checks."""
-        self._on_progress(self._answers.count)
-        if self._is_excluded():
-            raise ExcludedError
-
-    def _is_excluded(self) -> bool:
-        answers, stop = self._answers, self._stop
-        if stop is None or answers.complete:
-            return False
-        answers.collect_rewards()
-        state = len(answers.rewards), stop.threshold()
-        if state == self._last_state:
-            return False
-        self._last_state = state
-        return stop.decide(answers.rewards, answers.total) is not None
+        return tuple(self._answers[index].result() for index in range(len(self._prompted.rows)))
 
 
 def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
@@ -162,27 +93,30 @@ def answer_candidate(  # noqa: PLR0913 - everything that a score depends on
     *,
     judges: Executor,
     on_progress: Callable[[int], None],
-    stop: EarlyStop | None = None,
 ) -> "CandidateResult":
     """Generate a candidate's answers to all rows while threads judge them."""
     started = time.perf_counter()
     with ExitStack() as on_error:
         answers = on_error.enter_context(AnswerJudge(judges, prompted))
-        poll = CandidatePoll(answers, stop, on_progress)
+
+        def poll() -> None:
+            on_progress(answers.count)
+
         with engine.candidate(descriptor, scale_map) as resolved:
             ready = time.perf_counter()
-            complete = _generate(engine, prompted, answers, poll)
-            generated = time.perf_counter()
+            generated = engine.generate(prompted.prompts, prompted.limits, poll=poll)
+            with closing(generated) as completions:
+                for completion in completions:
+                    answers.judge(completion)
+                    poll()
+            done = time.perf_counter()
         restored = time.perf_counter()
-        if not complete:
-            answers.keep_judged()
         on_error.pop_all()
     return CandidateResult(
         answers,
         resolved,
-        switch_seconds=(ready - started) + (restored - generated),
-        generate_seconds=generated - ready,
-        stopped=not complete,
+        switch_seconds=(ready - started) + (restored - done),
+        generate_seconds=done - ready,
     )
 
 
@@ -191,28 +125,11 @@ class CandidateResult:
     """A candidate's result, some of whose answers may not be judged yet."""
 
     judge: AnswerJudge
-    """Has the answers to all rows, or those that a candidate gave before it was stopped early."""
+    """Has the answers to all rows."""
     descriptor: Descriptor
     """Resolved: its coefficients rebuild the weights that gave the answers."""
     switch_seconds: float
     """Seconds of writing the candidate's weights and restoring the base."""
     generate_seconds: float
-    stopped: bool
-    """Whether the candidate was stopped early."""
     since: float = field(default_factory=time.perf_counter)
     """When the engine was done; further judging overlaps no generation."""
-
-
-def _generate(
-    engine: Engine, prompted: PromptedRows, answers: AnswerJudge, poll: CandidatePoll
-) -> bool:
-    """Generate the completions and queue them for judging; return False if stopped early."""
-    try:
-        generated = engine.generate(prompted.prompts, prompted.limits, poll=poll)
-        with closing(generated) as completions:
-            for completion in completions:
-                answers.judge(completion)
-                poll()
-    except ExcludedError:
-        return False
-    return True

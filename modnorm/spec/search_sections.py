@@ -148,9 +148,9 @@ class PopulationSpec(Section):
     noise: str = "portable-v1"
     """Name of the noise scheme; `randopt-reseed-v1` is the published one."""
     statistics: Literal["experts", "full"] = "experts"
-    """`experts`: skip work that can change no expert, no vote and no metric (docs/early-stop.md).
+    """`experts`: skip held-out answers that change no vote and no metric (docs/settled-votes.md).
 
-    `full`: every candidate and every expert answers every row.
+    `full`: every expert answers every row.
     """
 
     @model_validator(mode="after")

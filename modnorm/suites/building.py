@@ -44,7 +44,7 @@ from modnorm.suites.suite_file import (
 
 _METRIC, _REDUCTION = "metric (%)", "Eval. red."
 _COUNTED = (
-    f"{_REDUCTION} counts the answers that were given: what the exact early stop left out costs "
+    f"{_REDUCTION} counts the answers that were given: those that settled votes left out cost "
     "nothing, so that it may be above the paper's; population.statistics: full leaves out nothing"
 )
 _BASE_SECTIONS = frozenset({"model", "task", "engine"})
@@ -133,13 +133,13 @@ def _with_reductions(spec: MetricTable, data: TidySuite, metrics: pd.DataFrame) 
     values = pd.concat(tables, names=["column"]).reset_index("column")
     table = fill(spec, values, spec.rows, data.place)
     counted = set(costs.dropna(subset="value")["cell"])
-    is_early_stopped = any(
+    skips_answers = any(
         cell.spec.population.statistics != "full"
         for cell in data.loaded.cells
         if cell.id in counted
     )
     notes = _contrast_notes(spec, table, {(): _METRIC})
-    return replace(table, notes=(*notes, _COUNTED) if is_early_stopped else notes)
+    return replace(table, notes=(*notes, _COUNTED) if skips_answers else notes)
 
 
 def _threshold_table(

@@ -84,7 +84,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """The cost of one experiment; upper bounds where early stop and shared experts save work."""
+    """The cost of one experiment; upper bounds if settled votes or shared experts save work."""
 
     candidates: int
     jobs: int
@@ -171,9 +171,9 @@ def _count(data: DataSpec, field: str) -> int:
 def rate_of_run(directory: Path) -> Rate:
     """Return the mean time of an evaluation in a finished run."""
     run = load_run(directory)
-    stopped, data = run.document["candidates"]["stopped"], run.document["data"]
+    data = run.document["data"]
     timed = pd.DataFrame(cast("list[dict[str, float]]", run.timings()["candidates"]))
-    whole = timed["seconds"][(timed["seconds"] > 0) & ~timed["index"].isin(stopped)]
+    whole = timed["seconds"][timed["seconds"] > 0]
     voted = timed["heldout_seconds"][timed["heldout_seconds"] > 0]
     if not len(whole):
         raise InvalidInputError(f"no candidate of {directory} was scored", field="like")

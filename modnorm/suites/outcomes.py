@@ -148,7 +148,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
 model. Items are candidates, held-out rows, updates and rounds. `rank_1` to `gain_kept` are of
 distillations only: the first search, then the students."""
 _ITEMS = MappingProxyType({"index": "item", "row": "item", "updates": "item", "round": "item"})
-_NEED_ALL = frozenset({"reward_gain", "accuracy_gain", "right_experts"})
+_NEED_ALL = frozenset({"right_experts"})
 
 
 @dataclass(frozen=True)

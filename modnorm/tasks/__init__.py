@@ -1,6 +1,6 @@
 """Tasks (benchmarks): rows, prompts, selection rewards, votes and metrics."""
 
-from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row, Task, stated_bounds
+from modnorm.tasks.protocol import Judgement, Message, Row, Task
 from modnorm.tasks.registry import (
     check_sandbox,
     get_stored_task,
@@ -12,7 +12,6 @@ from modnorm.tasks.registry import (
 __all__ = [
     "Judgement",
     "Message",
-    "RewardBounds",
     "Row",
     "Task",
     "check_sandbox",
@@ -20,5 +19,4 @@ __all__ = [
     "get_task",
     "paper_tasks",
     "runs_programs",
-    "stated_bounds",
 ]

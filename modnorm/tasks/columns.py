@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from modnorm.errors import InvalidInputError
 from modnorm.files import canonical_json
-from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
+from modnorm.tasks.protocol import Judgement, Message, Row
 
 
 def encode_rows(rows: Iterable[Row]) -> list[str]:
@@ -70,8 +70,6 @@ def stated_answer(completion: str) -> str | None:
 
 class AnswerTask(ABC):
     """A task whose rows have one right answer: reward 1 for it, accuracy as the metric."""
-
-    reward_bounds = RewardBounds(0.0, 1.0)
 
     @abstractmethod
     def vote(self, row: Row, completion: str) -> str | None:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from modnorm.errors import InvalidInputError
-from modnorm.tasks.protocol import Judgement, Row, Task, stated_bounds, stated_gold
+from modnorm.tasks.protocol import Judgement, Row, Task, stated_gold
 
 MAX_SECONDS = 1.0
 """Longest time for judging a hostile completion of `HOSTILE_LENGTH` characters."""
@@ -66,7 +66,6 @@ class _Suite:
         self._rows = [task.parse(row) for row in raw]
         self._references = references
         self._correct: dict[tuple[str, str], bool] = {}
-        self._bounds = stated_bounds(task)
 
     def checks(self) -> Sequence[Callable[[], Iterator[str]]]:
         return (
@@ -87,10 +86,6 @@ class _Suite:
             type(task.max_tokens) is int and task.max_tokens > 0, "max_tokens must be positive"
         )
         yield _unless(task.scorer != task.name, "scorer must carry a version")
-        yield _unless(
-            self._bounds is not None or getattr(task, "reward_bounds", None) is None,
-            "reward_bounds must be of RewardBounds",
-        )
 
     def _rows_are_stored(self) -> Iterator[str]:
         for number, row in enumerate(self._rows):
@@ -147,9 +142,6 @@ class _Suite:
 
     def _consistent(self, row: Row, judgement: Judgement) -> str:
         """Return the fault of a judgement, also compared with equal votes on the same row."""
-        bounds = self._bounds
-        if bounds and not bounds.least <= judgement.reward <= bounds.largest:
-            return f"the reward {judgement.reward:g} is outside reward_bounds"
         vote = judgement.vote
         if vote is None:
             agrees = not judgement.correct

@@ -25,7 +25,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
 from modnorm.tasks.columns import AnswerTask, last_answer, stated_answer
 from modnorm.tasks.mathematics.notation import plain_notation
-from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
+from modnorm.tasks.protocol import Judgement, Message, Row
 
 MAX_EXPRESSION = 4096
 """Longest legal expression in characters."""
@@ -195,7 +195,6 @@ class Countdown(AnswerTask):
     name = "countdown"
     scorer = "countdown-v2"
     max_tokens = 1024
-    reward_bounds = RewardBounds(0.0, 0.1 + 1.0)
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check `numbers` and `target` (a number or its decimal text); drop other columns."""

@@ -28,14 +28,6 @@ class Judgement:
     """Whether the vote is right for the metric; equal votes on one row are equally right."""
 
 
-@dataclass(frozen=True, slots=True)
-class RewardBounds:
-    """The least and the largest reward of a task."""
-
-    least: float
-    largest: float
-
-
 class QuestionTask(Protocol):
     """A task that accepts rows without the right answer, to predict it."""
 
@@ -113,9 +105,3 @@ def prompt_text(messages: Sequence[Message]) -> str:
         message.content if message.role == "user" else f"[{message.role}]\n{message.content}"
         for message in messages
     )
-
-
-def stated_bounds(task: object) -> RewardBounds | None:
-    """Return the attribute `reward_bounds` of a task; without it no candidate is stopped early."""
-    bounds = getattr(task, "reward_bounds", None)
-    return bounds if isinstance(bounds, RewardBounds) else None

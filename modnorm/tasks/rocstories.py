@@ -15,7 +15,7 @@ from itertools import pairwise
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
 from modnorm.tasks.columns import AnswerTask
-from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
+from modnorm.tasks.protocol import Judgement, Message, Row
 
 SYSTEM = (
     "You are a helpful assistant that excels at story comprehension and logical reasoning. Given "
@@ -67,7 +67,6 @@ class RocStories(AnswerTask):
     name = "rocstories"
     scorer = "rocstories-v1"
     max_tokens = 64
-    reward_bounds = RewardBounds(0.0, POSITION_WEIGHT + ADJACENCY_WEIGHT)
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check a shuffled row, or shuffle the published columns.

@@ -189,7 +189,6 @@ class Job(google.protobuf.message.Message):
     ROWS_DIGEST_FIELD_NUMBER: builtins.int
     CANDIDATE_FIELD_NUMBER: builtins.int
     DECLARATION_FIELD_NUMBER: builtins.int
-    THRESHOLD_FIELD_NUMBER: builtins.int
     SKIPPED_ROWS_FIELD_NUMBER: builtins.int
     REPLAY_DIGEST_FIELD_NUMBER: builtins.int
     GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
@@ -232,10 +231,6 @@ class Job(google.protobuf.message.Message):
         """The candidate."""
 
     @property
-    def threshold(self) -> Global___Threshold:
-        """Threshold that the candidate must be able to reach; absent if all its rows are scored."""
-
-    @property
     def skipped_rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Held-out rows or questions that need no answer because their vote is settled, ascending."""
 
@@ -255,50 +250,19 @@ class Job(google.protobuf.message.Message):
         rows_digest: builtins.str = ...,
         candidate: builtins.int = ...,
         declaration: builtins.str | None = ...,
-        threshold: Global___Threshold | None = ...,
         skipped_rows: collections.abc.Iterable[builtins.int] | None = ...,
         replay_digest: builtins.str = ...,
         generator_digest: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "lease", b"lease", "model", b"model", "threshold", b"threshold"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "lease", b"lease", "model", b"model"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_threshold", b"_threshold", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task", "threshold", b"threshold"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
     _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]
-    _WhichOneofReturnType__threshold: typing_extensions.TypeAlias = typing.Literal["threshold"]
-    _WhichOneofArgType__threshold: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold"]
-    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__declaration) -> _WhichOneofReturnType__declaration | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold) -> _WhichOneofReturnType__threshold | None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job
-
-@typing.final
-class Threshold(google.protobuf.message.Message):
-    """The threshold of a candidate: the rank of the weakest expert. A candidate is excluded once it can
-    only rank after it.
-    """
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    REWARD_FIELD_NUMBER: builtins.int
-    INDEX_FIELD_NUMBER: builtins.int
-    reward: builtins.float
-    """Mean selection reward of that expert."""
-    index: builtins.int
-    """Index of that expert: among equal rewards the lower index ranks first."""
-    def __init__(
-        self,
-        *,
-        reward: builtins.float = ...,
-        index: builtins.int = ...,
-    ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["index", b"index", "reward", b"reward"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-
-Global___Threshold: typing_extensions.TypeAlias = Threshold
 
 @typing.final
 class HeartbeatRequest(google.protobuf.message.Message):
@@ -385,29 +349,18 @@ class LeaseState(google.protobuf.message.Message):
 
     CANCEL_FIELD_NUMBER: builtins.int
     LOST_FIELD_NUMBER: builtins.int
-    THRESHOLD_FIELD_NUMBER: builtins.int
     cancel: builtins.bool
     """The worker must stop: the experiment no longer needs the job."""
     lost: builtins.str
     """Why the lease is lost; empty if it is extended or the job is cancelled."""
-    @property
-    def threshold(self) -> Global___Threshold:
-        """The present threshold, which only rises; absent if there is none."""
-
     def __init__(
         self,
         *,
         cancel: builtins.bool = ...,
         lost: builtins.str = ...,
-        threshold: Global___Threshold | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold", "threshold", b"threshold"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold", "cancel", b"cancel", "lost", b"lost", "threshold", b"threshold"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["cancel", b"cancel", "lost", b"lost"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__threshold: typing_extensions.TypeAlias = typing.Literal["threshold"]
-    _WhichOneofArgType__threshold: typing_extensions.TypeAlias = typing.Literal["_threshold", b"_threshold"]
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__threshold) -> _WhichOneofReturnType__threshold | None: ...
 
 Global___LeaseState: typing_extensions.TypeAlias = LeaseState
 
@@ -441,7 +394,6 @@ class ReportJobRequest(google.protobuf.message.Message):
     SWITCH_SECONDS_FIELD_NUMBER: builtins.int
     GENERATE_SECONDS_FIELD_NUMBER: builtins.int
     SCORE_SECONDS_FIELD_NUMBER: builtins.int
-    STOPPED_FIELD_NUMBER: builtins.int
     NORMALISER_FIELD_NUMBER: builtins.int
     ANSWERS_FIELD_NUMBER: builtins.int
     worker: builtins.str
@@ -452,10 +404,6 @@ class ReportJobRequest(google.protobuf.message.Message):
     """Seconds spent generating."""
     score_seconds: builtins.float
     """Seconds spent scoring."""
-    stopped: builtins.bool
-    """Whether the candidate was stopped early because it cannot reach the threshold; then only some
-    rows have answers.
-    """
     normaliser: builtins.float
     """Factor of the amplitudes that a generator proposed; 0 without a generator."""
     answers: builtins.bytes
@@ -484,13 +432,12 @@ class ReportJobRequest(google.protobuf.message.Message):
         switch_seconds: builtins.float = ...,
         generate_seconds: builtins.float = ...,
         score_seconds: builtins.float = ...,
-        stopped: builtins.bool = ...,
         normaliser: builtins.float = ...,
         answers: builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "descriptor", b"descriptor", "environment", b"environment", "generate_seconds", b"generate_seconds", "lease", b"lease", "normaliser", b"normaliser", "score_seconds", b"score_seconds", "stopped", b"stopped", "switch_seconds", b"switch_seconds", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "descriptor", b"descriptor", "environment", b"environment", "generate_seconds", b"generate_seconds", "lease", b"lease", "normaliser", b"normaliser", "score_seconds", b"score_seconds", "switch_seconds", b"switch_seconds", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ReportJobRequest: typing_extensions.TypeAlias = ReportJobRequest

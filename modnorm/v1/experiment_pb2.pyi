@@ -211,7 +211,7 @@ class PopulationSpec(google.protobuf.message.Message):
     noise: builtins.str
     """Noise scheme by name."""
     statistics: builtins.str
-    """"experts" skips work that changes no expert and no vote; "full" skips nothing."""
+    """"experts" skips held-out answers that change no vote; "full" skips nothing."""
     @property
     def prefixes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Nested population sizes to report, ascending; N alone when empty."""
@@ -579,7 +579,6 @@ class Progress(google.protobuf.message.Message):
     THRESHOLD_REWARD_FIELD_NUMBER: builtins.int
     EXAMPLES_DONE_FIELD_NUMBER: builtins.int
     EXAMPLES_TOTAL_FIELD_NUMBER: builtins.int
-    CANDIDATES_STOPPED_FIELD_NUMBER: builtins.int
     UPDATES_DONE_FIELD_NUMBER: builtins.int
     UPDATES_TOTAL_FIELD_NUMBER: builtins.int
     ENGINE_STAGE_FIELD_NUMBER: builtins.int
@@ -599,8 +598,6 @@ class Progress(google.protobuf.message.Message):
     """Prompts calibrated."""
     examples_total: builtins.int
     """Number of prompts to calibrate."""
-    candidates_stopped: builtins.int
-    """Candidates that were stopped early."""
     updates_done: builtins.int
     """Finished updates of an iterative run."""
     updates_total: builtins.int
@@ -618,14 +615,13 @@ class Progress(google.protobuf.message.Message):
         threshold_reward: builtins.float | None = ...,
         examples_done: builtins.int = ...,
         examples_total: builtins.int = ...,
-        candidates_stopped: builtins.int = ...,
         updates_done: builtins.int = ...,
         updates_total: builtins.int = ...,
         engine_stage: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "threshold_reward", b"threshold_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "candidates_stopped", b"candidates_stopped", "engine_stage", b"engine_stage", "examples_done", b"examples_done", "examples_total", b"examples_total", "jobs_done", b"jobs_done", "jobs_failed", b"jobs_failed", "jobs_running", b"jobs_running", "jobs_total", b"jobs_total", "threshold_reward", b"threshold_reward", "updates_done", b"updates_done", "updates_total", b"updates_total"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "engine_stage", b"engine_stage", "examples_done", b"examples_done", "examples_total", b"examples_total", "jobs_done", b"jobs_done", "jobs_failed", b"jobs_failed", "jobs_running", b"jobs_running", "jobs_total", b"jobs_total", "threshold_reward", b"threshold_reward", "updates_done", b"updates_done", "updates_total", b"updates_total"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best_reward: typing_extensions.TypeAlias = typing.Literal["best_reward"]
     _WhichOneofArgType__best_reward: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward"]

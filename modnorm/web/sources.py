@@ -44,8 +44,6 @@ class Progress:
     total: int
     """0 where the phase counts nothing."""
     failed: int
-    stopped: int
-    """Candidates that were stopped early."""
     best_reward: float | None
     """Best selection reward so far."""
     threshold_reward: float | None

@@ -42,10 +42,6 @@ class AggregatorMetrics:
             "Workers whose base recently answered unlike others of the same environment.",
         )
         self._scored = counter("modnorm_candidates_scored", "Results stored.", ("split",))
-        self._stopped = counter(
-            "modnorm_candidates_stopped",
-            "Candidates that were stopped early because they cannot become experts.",
-        )
         self._failures = counter("modnorm_attempts_failed", "Attempts that failed.", ("kind",))
         self._phases = histogram(
             "modnorm_candidate_phase_seconds",
@@ -80,7 +76,6 @@ class AggregatorMetrics:
         if job is None:
             return
         self._scored_of[job.split].inc()
-        self._stopped.inc(job.reward_upper is not None)
         seconds = (job.switch_seconds, job.generate_seconds, job.score_seconds)
         for phase, value in zip(self._seconds_of, seconds, strict=True):
             phase.observe(value)

@@ -99,7 +99,6 @@ class JobScorer:
                 self._artifacts.scale_map(job.descriptor.scale_map_digest),
                 judges=self._judges,
                 on_progress=partial(self._progress, lease),
-                stop=lease.early_stop(task),
             )
         environment = {**model.engine.environment, **isolation, **canary}
 
@@ -117,7 +116,6 @@ class JobScorer:
                     switch_seconds=reach_seconds + answered.switch_seconds,
                     generate_seconds=answered.generate_seconds,
                     score_seconds=time.perf_counter() - answered.since,
-                    stopped=answered.stopped,
                     normaliser=normaliser,
                     answers=pack_answers(answers),
                 )

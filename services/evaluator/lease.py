@@ -9,10 +9,8 @@ from typing import Self
 
 from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError
-from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.shutdown import LOAD_FACTOR, Shutdown
-from modnorm.tasks import Task, stated_bounds
 from modnorm.v1 import evaluation_pb2 as messages
 
 MIN_SILENCE_SECONDS = 1_800.0
@@ -121,10 +119,6 @@ class CandidateLease:
         silence_seconds: float = MIN_SILENCE_SECONDS,
     ) -> None:
         self.job = job
-        self.threshold: Threshold | None = None
-        """The threshold of the candidate, first from its job, then from heartbeats."""
-        if job.HasField("threshold"):
-            self.raise_threshold(job.threshold)
         self._context = copy_context()
         self._heartbeats = heartbeats
         self._shutdown = shutdown
@@ -184,21 +178,6 @@ class CandidateLease:
             self._end = StaleLeaseError(state.lost)
         elif state.cancel:
             self._end = CancelledError("the experiment no longer needs the job")
-        if state.HasField("threshold"):
-            self.raise_threshold(state.threshold)
-
-    def raise_threshold(self, threshold: messages.Threshold) -> None:
-        """Replace the threshold unless the new one is lower."""
-        new, old = Threshold(threshold.reward, threshold.index), self.threshold
-        if old is None or new.excludes(old.reward, old.index):
-            self.threshold = new
-
-    def early_stop(self, task: Task) -> EarlyStop | None:
-        """Return the rule that stops the job early; None if it always runs to its end."""
-        job, bounds = self.job, stated_bounds(task)
-        if bounds is None or job.split != messages.SPLIT_SELECTION or job.candidate < 0:
-            return None
-        return EarlyStop(job.candidate, bounds, lambda: self.threshold)
 
     def log(self, level: int, message: str, *values: object) -> None:
         """Log in the context of the job, which the heartbeat thread lacks."""

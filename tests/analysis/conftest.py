@@ -7,7 +7,6 @@ import pytest
 
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, RunData
 from modnorm.search.ranking import select_experts
-from modnorm.search.stopping import Interval
 from modnorm.search.voting import RowVote, plurality
 
 ROWS = 60
@@ -146,24 +145,13 @@ def run(make_run: Callable[..., RunData]) -> RunData:
 
 @pytest.fixture
 def shortened(run: RunData) -> RunData:
-    """The same run, but every candidate that is no expert was stopped, and rows were left out.
-
-    The votes of the largest ensemble are partial, and one of its experts is.
-    """
-    chosen = {index for ensemble in run.ensembles for index in ensemble.experts}
+    """The same run, but one expert skipped a row of the largest ensemble."""
     best = {ensemble.experts[0] for ensemble in run.ensembles}
     partial = next(index for index in run.ensembles[-1].experts if index not in best)
     candidates = [
         replace(each, heldout_metric=None, heldout_answers=ROWS - 1)
         if each.index == partial
         else each
-        if each.index in chosen or each.selection_reward is None
-        else replace(
-            each,
-            state="stopped",
-            selection_reward=None,
-            stopped=Interval(each.selection_reward - 0.2, each.selection_reward),
-        )
         for each in run.candidates
     ]
     key = max(run.votes)

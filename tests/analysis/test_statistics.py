@@ -94,8 +94,8 @@ def test_a_run_counts_experts_of_several_ensembles_once(run):
 
 def test_answers_that_were_saved_are_not_counted(make_run):
     run = make_run(prefixes=(20,), sizes=(5,), failed=frozenset({3}))
-    stopped = replace(run.candidates[0], selection_answers=11)
-    partial = replace(run, candidates=[stopped, *run.candidates[1:]])
+    short = replace(run.candidates[0], selection_answers=11)
+    partial = replace(run, candidates=[short, *run.candidates[1:]])
     assert run_budget(run)["search"] == 19 * SELECTION
     assert run_budget(partial)["search"] == 18 * SELECTION + 11
 

@@ -12,7 +12,6 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.perturbation.adapters import adapter_tensors, export_candidate
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map, uncorrected_scale_map
-from modnorm.search.stopping import Interval
 from modnorm.tasks import Judgement
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
@@ -58,7 +57,7 @@ def base(auto_map, tmp_path):
 
 @pytest.fixture
 def search(spec, noise, base):
-    """A finished search of four candidates, ranked 2, 0; one was stopped, the last failed."""
+    """A finished search of four candidates, ranked 2, 0; two failed."""
     drawn_with = build_scale_map("randopt", base, **noise)
     return (
         experiments.Experiment(
@@ -73,7 +72,7 @@ def search(spec, noise, base):
         ),
         [
             candidate(0, 0.25, drawn_with),
-            (CandidateRow(1, 101, "stopped", stopped=Interval(0.0, 0.5)), None),
+            (CandidateRow(1, 101, "failed"), None),
             candidate(2, 0.75, drawn_with),
             (CandidateRow(3, 103, "failed"), None),
         ],
@@ -148,12 +147,11 @@ def test_an_export_warns_if_autotokenizer_replaces_the_splitting_rule(export, ba
 @pytest.mark.parametrize(
     ("rank", "message", "remedy"),
     [
-        (2, "no candidate has rank 2 for certain: 1 were stopped early", "ranks 1 to 1 "),
-        (4, "there is no rank 4: 3 of 4 candidates have a score", "from 1 to 3"),
-        (9, "there is no rank 9: 3 of 4 candidates have a score", "from 1 to 3"),
+        (4, "there is no rank 4: 2 of 4 candidates have a score", "from 1 to 2"),
+        (9, "there is no rank 9: 2 of 4 candidates have a score", "from 1 to 2"),
     ],
 )
-def test_a_rank_that_nobody_has_for_certain_is_refused(rank, message, remedy, export, tmp_path):
+def test_a_rank_that_nobody_has_is_refused(rank, message, remedy, export, tmp_path):
     code, _, err = export("--rank", rank)
     assert code == 2
     assert err.startswith(f"error: rank: {message}")

@@ -99,11 +99,10 @@ def test_plan_takes_the_speed_of_a_finished_run(modnorm, modnorm_json, tmp_path)
     assert modnorm("init", file)[0] == 0
     run.mkdir()
     times = [{"index": index, "seconds": 8.0, "heldout_seconds": 0.0} for index in range(2)]
-    timings = {"candidates": [times[0], {**times[1], "seconds": 1.0}]}
+    timings = {"candidates": times}
     assert modnorm("plan", file, "--like", run)[0] == 2  # it has no results
     sections = {name: {"name": name} for name in ("model", "task", "method")}
     results = small_results({"name": "n", "population": {}, **sections})
-    results["candidates"] = {"total": 4, "scored": 3, "stopped": [1], "failed": []}
     (run / "timings.json").write_text(json.dumps(timings))
     (run / "results.json").write_text(json.dumps(results))
     estimate = modnorm_json("plan", file, "--like", run)

@@ -44,7 +44,7 @@ def interrupted(killed, tmp_path):
 
 def test_a_run_leaves_results_tables_plots_and_a_report(finished):
     document = json.loads((finished / "results.json").read_text())
-    assert document["candidates"] == {"total": 4, "scored": 4, "stopped": [], "failed": []}
+    assert document["candidates"] == {"total": 4, "scored": 4, "failed": []}
     sizes = [(found["population"], found["ensemble_size"]) for found in document["ensembles"]]
     assert sizes == [(2, 1), (2, 2), (4, 1), (4, 2)]
     assert len((finished / "candidates.csv").read_text().splitlines()) == 1 + 4

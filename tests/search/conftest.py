@@ -12,7 +12,6 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.search.scoring import CandidateResult, PromptedRows, answer_candidate
-from modnorm.search.stopping import EarlyStop
 from modnorm.spec import DataSpec
 from modnorm.tasks import Row
 from modnorm.tasks.countdown import Countdown
@@ -66,15 +65,8 @@ def descriptor(scale_map: ScaleMap) -> Descriptor:
 
 @pytest.fixture(scope="session")
 def judges() -> Iterator[Executor]:
-    """Run one judge, so that answers are judged in the order in which they arrive."""
     with ThreadPoolExecutor(1) as judges:
         yield judges
-
-
-@pytest.fixture(scope="session")
-def all_are_judged(judges: Executor) -> Callable[[], object]:
-    """Return a function that waits until all answers so far are judged."""
-    return lambda: judges.submit(int).result()
 
 
 @pytest.fixture(scope="session")
@@ -98,16 +90,9 @@ def score(
         drawn_with: ScaleMap = scale_map,
         *,
         on_progress: Callable[[int], None] = lambda _: None,
-        stop: EarlyStop | None = None,
     ) -> CandidateResult:
         return answer_candidate(
-            engine,
-            prompted,
-            candidate,
-            drawn_with,
-            judges=judges,
-            on_progress=on_progress,
-            stop=stop,
+            engine, prompted, candidate, drawn_with, judges=judges, on_progress=on_progress
         )
 
     return score
@@ -115,5 +100,4 @@ def score(
 
 @pytest.fixture(scope="session")
 def result(score: Callable[..., CandidateResult]) -> CandidateResult:
-    """Score the candidate without early stop."""
     return score()

@@ -1,4 +1,4 @@
-"""Whole runs of the bundled model, one with early stop and one with full statistics."""
+"""Whole runs of the bundled model, one with settled votes and one with full statistics."""
 
 from modnorm.cli.run import follow_to_end, submit_here
 from modnorm.client.client import Client
@@ -37,7 +37,6 @@ def test_both_end_in_the_same_experts_winners_and_accuracies(tmp_path):
         assert outcomes(short) == outcomes(full)
         assert len(full.ensembles) == 4
         assert short.base == full.base
-        assert short.progress.candidates_stopped > full.progress.candidates_stopped == 0
         pairs = [list(client.run(each.id).votes()) for each in (full, short)]
     assert [(vote.answer, vote.correct) for vote in pairs[0]] == [
         (vote.answer, vote.correct) for vote in pairs[1]

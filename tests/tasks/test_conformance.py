@@ -9,7 +9,7 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.conformance import check_task
 from modnorm.tasks.gsm8k import Gsm8k
-from modnorm.tasks.protocol import Judgement, RewardBounds, stated_bounds
+from modnorm.tasks.protocol import Judgement
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-task.md"
 STORY = ["He ran.", "He fell.", "He stood.", "He won.", "He slept."]
@@ -94,9 +94,7 @@ def careless(judgement):
             "must be refused",
         ),
         (broken(metric=lambda *_: 0.5), "right votes must have the metric 1"),
-        (broken(reward_bounds=RewardBounds(0.0, 0.5)), "the reward 1 is outside reward_bounds"),
         (broken(gold=lambda *_: ""), "the gold answer of row 0 must not be empty"),
-        (broken(reward_bounds=(0.0, 1.0)), "reward_bounds must be of RewardBounds"),
     ],
 )
 def test_failures_of_a_task_are_listed(task, failure):
@@ -105,18 +103,6 @@ def test_failures_of_a_task_are_listed(task, failure):
     assert any(failure in each for each in report.failures)
     with pytest.raises(InvalidInputError, match=failure):
         report.require()
-
-
-@pytest.mark.parametrize("scorer", [None, "reference"])
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_every_task_of_the_paper_states_bounds_that_are_reached(make_task, name, scorer):
-    task = make_task(name, scorer)
-    rows, _ = examples(name)
-    bounds = stated_bounds(task)
-    rewards = [task.judge(task.parse(row), text).reward for row, text in EXAMPLES[name]]
-    assert bounds is not None
-    assert max(rewards) == bounds.largest
-    assert task.judge(task.parse(rows[0]), "").reward == bounds.least
 
 
 def test_the_class_of_the_page_conforms():

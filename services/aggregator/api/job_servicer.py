@@ -35,7 +35,7 @@ from modnorm.v1.evaluation_pb2 import (
     ReportJobRequest,
     ReportJobResponse,
 )
-from modnorm.wire.conversions import descriptor_to_proto, section_to_proto, to_message
+from modnorm.wire.conversions import descriptor_to_proto, section_to_proto
 from modnorm.wire.run_messages import with_remedy
 
 LARGEST_BATCH = 256
@@ -315,8 +315,6 @@ def _job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
     if claim.candidate.needs_proposal:
         message.generator_digest = experiment.generator_digest
     message.candidate = job.candidate
-    if claim.threshold is not None:
-        message.threshold.CopyFrom(to_message(evaluation_pb2.Threshold, claim.threshold))
     message.skipped_rows.extend(claim.skipped)
     message.replay_digest = experiment.selection_digest
     return message

@@ -113,7 +113,6 @@ class PhaseProgress:
             jobs_running=self._running,
             examples_done=experiment.examples_done,
             examples_total=experiment.examples_total,
-            candidates_stopped=experiment.candidates_stopped,
             updates_done=experiment.updates_done,
             updates_total=settings.updates if settings else 0,
         )

@@ -22,7 +22,6 @@ from sqlmodel import Session, col, select
 from modnorm.errors import ModnormError
 from modnorm.files import json_digest
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.search.stopping import Thresholds
 from modnorm.search.voting import Ballot, SettledVotes
 from modnorm.services.aggregator.experiments.expert_selection import selection_of
 from modnorm.services.aggregator.storage.database import evaluation_cache
@@ -134,8 +133,7 @@ def reuse_evaluations(
 ) -> int:
     """Finish the new jobs of a split whose evaluations exist; return their number.
 
-    An incomplete evaluation is used only if this experiment needs no more of it: of a candidate
-    stopped early whose bound excludes it, or of an expert whose skipped rows are settled.
+    An incomplete evaluation of an expert is used only if its skipped rows are settled here.
     """
     if not experiment.spec.reuse:
         return 0
@@ -145,9 +143,6 @@ def reuse_evaluations(
         pairs = list(_with_sheets(session, chunk))
         _finish(session, experiment, pairs)
         reused += len(pairs)
-        if split is Split.SELECTION:
-            stopped = (one.evaluation.upper is not None for one, _ in pairs)
-            experiment.candidates_stopped += sum(stopped)
     experiment.jobs_done += reused
     session.flush()
     for row in list(session.identity_map.values()):  # the few that the session holds as objects
@@ -211,25 +206,10 @@ def _usable(
     found = _found(session, jobs)
     _, rows = experiment.rows_of(split)
     complete = [one for one in found if one.evaluation.answers == rows]
-    population = experiment.spec.population
-    if len(complete) == len(found) or population.statistics == "full":
+    skips = split is experiment.voted_split and experiment.spec.population.statistics != "full"
+    if len(complete) == len(found) or not skips:
         return complete
-    if split is Split.SELECTION:
-        thresholds = Thresholds(population.reported_prefixes, population.ensemble_sizes[-1])
-        for one in complete:
-            if one.evaluation.metric is not None:
-                thresholds.add(one.job.candidate, one.evaluation.metric)
-        return [
-            one
-            for one in found
-            if one.evaluation.answers == rows
-            or (
-                (threshold := thresholds.of(one.job.candidate))
-                and one.evaluation.upper is not None
-                and threshold.excludes(one.evaluation.upper, one.job.candidate)
-            )
-        ]
-    return _settled(session, experiment, found) if split is experiment.voted_split else complete
+    return _settled(session, experiment, found)
 
 
 def _settled(

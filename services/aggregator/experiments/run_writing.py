@@ -19,7 +19,6 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
 from modnorm.search.answers import BASE_INDEX, SPLITS, AnswerRecord, answer_fields
-from modnorm.search.stopping import Interval
 from modnorm.search.voting import RowVote
 from modnorm.services.aggregator.experiments.experiment_store import (
     CandidateJobs,
@@ -244,15 +243,11 @@ def candidate_row(jobs: CandidateJobs) -> CandidateRow:
     """Return a candidate with the results of its jobs."""
     job, heldout = jobs.selection, jobs.heldout or _NO_JOB
     done = job.state is JobState.DONE
-    stopped = None
-    if done and job.reward_lower is not None and job.reward_upper is not None:
-        stopped = Interval(job.reward_lower, job.reward_upper)
     return CandidateRow(
         index=jobs.candidate.index,
         seed=jobs.candidate.seed,
-        state="stopped" if stopped else "scored" if done else "failed",
-        selection_reward=job.metric if done and not stopped else None,
-        stopped=stopped,
+        state="scored" if done else "failed",
+        selection_reward=job.metric if done else None,
         heldout_metric=heldout.metric,
         selection_tokens=job.tokens,
         selection_answers=_stored_answers(job),

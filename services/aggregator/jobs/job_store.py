@@ -10,7 +10,7 @@ from sqlmodel import Session, col, exists, select
 
 from modnorm.errors import ModnormError, UnavailableError
 from modnorm.search.answers import Answer
-from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
+from modnorm.services.aggregator.experiments.expert_selection import SettledVotesCache
 from modnorm.services.aggregator.experiments.lifecycle import Change, close_job, fail, record
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
@@ -55,8 +55,8 @@ class JobStore:
     ) -> None:
         self._database = database
         self._lease_clock = lease_clock
-        self._early_stop = EarlyStopCache()
-        self._checks = ReportChecks(self._early_stop)
+        self._settled = SettledVotesCache()
+        self._checks = ReportChecks()
         self.lease_seconds = lease_seconds
 
     def claim_all(self, asked: Sequence[ClaimJobRequest]) -> Sequence[Claim | Exception | None]:
@@ -65,12 +65,12 @@ class JobStore:
 
     def _claim(self, asked: Sequence[ClaimJobRequest]) -> Sequence[Claim | None]:
         with self._database.write() as session:
-            return lease_jobs(session, asked, self._deadline(session), self._early_stop)
+            return lease_jobs(session, asked, self._deadline(session), self._settled)
 
     def heartbeat(self, beats: Sequence[LeaseProgress]) -> Sequence[LeaseState]:
         """Extend leases; return the state of each."""
         with self._database.write() as session:
-            return extend_leases(session, beats, self._deadline(session), self._early_stop)
+            return extend_leases(session, beats, self._deadline(session))
 
     def report_all(self, reports: Sequence[ReportJobRequest]) -> Sequence[Change | Exception]:
         """Store the results of jobs; advance each experiment whose phase they finish.
@@ -85,10 +85,9 @@ class JobStore:
         with self._database.write() as session:
             answers = Reporting(session, self._checks).store(reports, sheets)
         for answer in answers:
-            if isinstance(answer, Change) and answer.job and answer.experiment:
-                self._early_stop.scored(answer.job)
-                if answer.experiment.state in TERMINAL:
-                    self._early_stop.forget(answer.experiment.id)
+            ended = answer.experiment if isinstance(answer, Change) and answer.job else None
+            if ended and ended.state in TERMINAL:
+                self._settled.forget(ended.id)
         self._share([one.job.id for one in answers if isinstance(one, Change) and one.job])
         return answers
 
@@ -183,7 +182,7 @@ class JobStore:
 
     def forget_ended(self) -> None:
         """Drop experiments that have ended, or were removed, from the caches."""
-        cached = self._early_stop.cached_experiments()
+        cached = self._settled.cached_experiments()
         if not cached:
             return
         query = select(Experiment.id).where(
@@ -192,7 +191,7 @@ class JobStore:
         with self._database.read() as session:
             active = session.exec(query).all()
         for experiment_id in cached.difference(active):
-            self._early_stop.forget(experiment_id)
+            self._settled.forget(experiment_id)
 
     def reap(self, job_id: str) -> Change | None:
         """End the expired lease of a job, whose attempt has failed.

@@ -12,8 +12,7 @@ from itertools import groupby
 from sqlmodel import Session, col, exists, select
 
 from modnorm.errors import StaleLeaseError
-from modnorm.search.stopping import Threshold
-from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
+from modnorm.services.aggregator.experiments.expert_selection import SettledVotesCache
 from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
 from modnorm.services.aggregator.storage.tables import (
     Candidate,
@@ -24,9 +23,7 @@ from modnorm.services.aggregator.storage.tables import (
     Split,
 )
 from modnorm.v1.evaluation_pb2 import ClaimJobRequest, LeaseProgress, LeaseState
-from modnorm.v1.evaluation_pb2 import Threshold as ThresholdMessage
 from modnorm.wire.answer_sheets import pack_text
-from modnorm.wire.conversions import to_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,6 @@ class Claim:
     job: Job
     candidate: Candidate
     experiment: Experiment
-    threshold: Threshold | None = None
-    """The score that the candidate must be able to reach; None if all its rows are scored."""
     skipped: Sequence[int] = ()
     """Held-out rows that need no answer, in ascending order."""
 
@@ -52,7 +47,7 @@ def stale(job: Job) -> StaleLeaseError:
 
 
 def lease_jobs(
-    session: Session, asked: Sequence[ClaimJobRequest], deadline: float, early_stop: EarlyStopCache
+    session: Session, asked: Sequence[ClaimJobRequest], deadline: float, settled: SettledVotesCache
 ) -> Sequence[Claim | None]:
     """Lease the next jobs under new fencing tokens, as for one request after the other.
 
@@ -66,7 +61,7 @@ def lease_jobs(
         workers = [one.worker for one in equal]
         found = _next_jobs(session, model_digest, unfit, len(workers))
         for worker, (job, candidate, experiment) in zip(workers, found, strict=False):
-            claim = claim_of(session, job, candidate, experiment, early_stop)
+            claim = claim_of(session, job, candidate, experiment, settled)
             lease(claim, worker, deadline)
             claims.append(claim)
         claims += [None] * (len(workers) - len(found))
@@ -123,18 +118,16 @@ def claim_of(
     job: Job,
     candidate: Candidate,
     experiment: Experiment,
-    early_stop: EarlyStopCache,
+    settled: SettledVotesCache,
 ) -> Claim:
     """Return what a worker needs for a locked job."""
-    if job.split is Split.SELECTION:
-        threshold = early_stop.threshold(session, experiment, job.candidate)
-        return Claim(job, candidate, experiment, threshold=threshold)
-    skipped = early_stop.skippable(session, experiment, job.candidate)
-    return Claim(job, candidate, experiment, skipped=skipped)
+    skips = job.split is not Split.SELECTION
+    skipped = settled.skippable(session, experiment, job.candidate) if skips else ()
+    return Claim(job, candidate, experiment, skipped)
 
 
 def extend_leases(
-    session: Session, beats: Sequence[LeaseProgress], deadline: float, early_stop: EarlyStopCache
+    session: Session, beats: Sequence[LeaseProgress], deadline: float
 ) -> Sequence[LeaseState]:
     """Extend the leases in force; return the state of each lease.
 
@@ -146,7 +139,7 @@ def extend_leases(
     jobs = {job.id: job for job in session.exec(named)}
     states: list[LeaseState] = []
     for beat in beats:
-        job, threshold = jobs.get(beat.lease.job_id), None
+        job = jobs.get(beat.lease.job_id)
         if job is None:
             states.append(LeaseState(lost=str(unknown_job(beat.lease.job_id))))
         elif job.token != beat.lease.token or job.state not in {
@@ -160,8 +153,5 @@ def extend_leases(
             if job.id in held:
                 job.lease_deadline = deadline
                 job.answers_done, job.waits = beat.answers_done, beat.waits
-            if job.split is Split.SELECTION:
-                threshold = early_stop.cached_threshold(job.experiment_id, job.candidate)
-            message = to_message(ThresholdMessage, threshold) if threshold else None
-            states.append(LeaseState(threshold=message))
+            states.append(LeaseState())
     return states

@@ -12,8 +12,6 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.answers import Answer
 from modnorm.search.ranking import mean_reward
-from modnorm.search.stopping import Interval, score_interval
-from modnorm.services.aggregator.experiments.expert_selection import EarlyStopCache
 from modnorm.services.aggregator.experiments.lifecycle import (
     Change,
     PhaseProgress,
@@ -41,7 +39,7 @@ from modnorm.services.aggregator.storage.tables import (
 )
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.spec_limits import MAX_COUNT
-from modnorm.tasks import Row, Task, stated_bounds, task_errors
+from modnorm.tasks import Row, Task, task_errors
 from modnorm.v1.evaluation_pb2 import ReportJobRequest
 from modnorm.wire.answer_sheets import unpack_text
 from modnorm.wire.conversions import descriptor_from_proto
@@ -55,8 +53,7 @@ MAX_REWARD = 1e30
 class ReportChecks:
     """Checks reports against stored jobs and sets their results; used by several threads."""
 
-    def __init__(self, early_stop: EarlyStopCache) -> None:
-        self._early_stop = early_stop
+    def __init__(self) -> None:
         # Immutable inputs by digest.
         self._active: BoundedDict[str, int] = BoundedDict(_SCALE_MAPS)
         self._tasks: BoundedDict[tuple[str, str | None, str], Task] = BoundedDict(_ROWS)
@@ -87,12 +84,7 @@ class ReportChecks:
         active = self._active.find(candidate.scale_map_digest, count_active)
         reported = descriptor_from_proto(report.descriptor)
         coefficients = _check_descriptor(candidate, reported, active)
-        if report.stopped:
-            interval = self._check_stop(session, held.experiment, job, answers)
-            job.metric, job.reward_lower, job.reward_upper = None, interval.lower, interval.upper
-        else:
-            job.metric = self._metric(session, held.experiment, job, answers)
-            job.reward_lower = job.reward_upper = None
+        job.metric = self._metric(session, held.experiment, job, answers)
         candidate.coefficients, candidate.normaliser = coefficients, report.normaliser or None
         job.answers_done = len(answers)
         job.correct = sum(answer.correct for answer in answers)
@@ -124,25 +116,6 @@ class ReportChecks:
         rows = self._rows.find(digest, lambda: load_rows(session, digest))
         correct = [answer.correct for answer in answers]
         return task_errors.metric(self._task(experiment), rows, correct)
-
-    def _check_stop(
-        self, session: Session, experiment: Experiment, job: Job, answers: Sequence[Answer]
-    ) -> Interval:
-        """Check that a candidate was rightly stopped early; return its reward interval."""
-        rows = experiment.selection_rows
-        bounds = stated_bounds(self._task(experiment))
-        if job.split is not Split.SELECTION or bounds is None:
-            raise InvalidInputError("this job may not be stopped early", field="stopped")
-        _check_rows(answers, rows, range(rows))
-        interval = score_interval([answer.reward for answer in answers], rows, bounds)
-        threshold = self._early_stop.threshold(session, experiment, job.candidate)
-        if threshold is not None and threshold.excludes(interval.upper, job.candidate):
-            return interval
-        raise InvalidInputError(
-            f"candidate {job.candidate} can still reach {interval.upper:g} and be an expert",
-            field="stopped",
-            remedy="score all its rows",
-        )
 
 
 def _check_rows(answers: Sequence[Answer], count: int, optional: Collection[int] = ()) -> None:
@@ -197,11 +170,7 @@ def _check_descriptor(candidate: Candidate, reported: Descriptor, active: int) -
 
 
 class Reporting:
-    """The reports of one transaction.
-
-    Each report is checked against committed scores only. The scores of this transaction may still
-    be rolled back, so they are flushed after the last report of their experiment.
-    """
+    """The reports of one transaction."""
 
     def __init__(self, session: Session, checks: ReportChecks) -> None:
         self._session = session
@@ -219,18 +188,12 @@ class Reporting:
         held = _lock(self._session, {report.lease.job_id for report in reports})
         for one in held.values():
             self._progress_of(one.experiment)  # a later read would flush after each report
-
-        def experiment_of(place: int) -> str:
-            one = held.get(reports[place].lease.job_id)
-            return one.experiment.id if one else ""
-
-        answers: dict[int, Change | Exception] = {}
-        for place in sorted(range(len(reports)), key=experiment_of):
-            report = reports[place]
-            found = held.get(report.lease.job_id)
-            answers[place] = self._answer(found, report, sheets[place])
+        answers = [
+            self._answer(held.get(report.lease.job_id), report, sheet)
+            for report, sheet in zip(reports, sheets, strict=True)
+        ]
         self._insert()
-        return [answers[place] for place in range(len(reports))]
+        return answers
 
     def _answer(
         self, held: Claim | None, report: ReportJobRequest, sheet: Sequence[Answer] | ModnormError
@@ -257,10 +220,10 @@ class Reporting:
         progress = self._progress_of(experiment)
         job.attempts += was_leased  # an expired lease has counted its attempt
         self._answer_sheets.append({"job_id": job.id, "content": report.answers})
-        experiment.candidates_stopped += report.stopped
         close_job(experiment, job, done=True)
         progress.scored(job, was_leased=was_leased)
-        message = f"{job.title}: {_outcome(job)}"
+        outcome = "the votes left are settled" if job.metric is None else f"{job.metric:.4f}"
+        message = f"{job.title}: {outcome}"
         if experiment.has_open_jobs:
             self._events.append(next_event(self._session, experiment, message, progress))
         else:
@@ -280,12 +243,6 @@ class Reporting:
         if experiment.id not in self._progress:
             self._progress[experiment.id] = PhaseProgress.of(self._session, experiment)
         return self._progress[experiment.id]
-
-
-def _outcome(job: Job) -> str:
-    if job.reward_upper is not None:
-        return f"stopped early, {job.reward_upper:.4f} at most"
-    return "the votes left are settled" if job.metric is None else f"{job.metric:.4f}"
 
 
 def _lock(session: Session, job_ids: Collection[str]) -> dict[str, Claim]:

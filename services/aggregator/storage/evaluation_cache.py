@@ -17,8 +17,6 @@ RESULT = (
     "attempts",
     "worker",
     "metric",
-    "reward_lower",
-    "reward_upper",
     "answers_done",
     "correct",
     "valid",
@@ -31,7 +29,7 @@ RESULT = (
 )
 """Columns that a report sets on its job."""
 _LIBRARIES = ("torch", "transformers", "vllm")
-_FORMAT = 1
+_FORMAT = 2
 _BUSY_SECONDS = 5.0
 _TABLE = """
 CREATE TABLE IF NOT EXISTS evaluations (
@@ -62,16 +60,6 @@ class Evaluation(NamedTuple):
     def answers(self) -> int:
         """Number of rows that were answered."""
         return cast("int", self.result["answers_done"])
-
-    @property
-    def metric(self) -> float | None:
-        """Metric of the job; None if rows that it needs have no answer."""
-        return cast("float | None", self.result["metric"])
-
-    @property
-    def upper(self) -> float | None:
-        """Upper bound of the mean reward of a candidate that was stopped early."""
-        return cast("float | None", self.result["reward_upper"])
 
 
 def _software_digest() -> str:

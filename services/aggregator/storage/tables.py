@@ -241,8 +241,6 @@ class Experiment(SQLModel, table=True):
     """Digest of the prompts of the held-out rows; empty if it was not recorded."""
     updates_done: int = 0
     """Number of steps of an iterative run's lineage."""
-    candidates_stopped: int = 0
-    """Number of candidates that were stopped early."""
     experts: str = Field(default="[]", sa_type=Text)
     """JSON list of the experts of a finished run, if the experiment only votes."""
 
@@ -386,12 +384,8 @@ class Job(SQLModel, table=True):
     remedy: str = Field(default="", sa_type=Text)
     """How to fix the cause of that failure, if the worker reported it."""
     metric: float | None = None
-    """Mean selection reward, or held-out metric of the candidate alone. None while unknown: of a
-    candidate that was stopped early, or of an expert that skipped rows."""
-    reward_lower: float | None = None
-    """Lower bound of the mean selection reward of a candidate that was stopped early."""
-    reward_upper: float | None = None
-    """Upper bound of the same reward."""
+    """Mean selection reward, or held-out metric of the candidate alone. None while unknown, and of
+    an expert that skipped rows."""
     skipped: bytes | None = Field(default=None, sa_type=LargeBinary)
     """Packed numbers of the rows that its last lease skips; None if it skips none."""
     tokens: int = Field(default=0, sa_type=BigInteger)

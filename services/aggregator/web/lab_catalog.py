@@ -119,7 +119,6 @@ def _progress(database: Database, experiment_id: str) -> Progress:
         done=done,
         total=total,
         failed=counts.jobs_failed,
-        stopped=counts.candidates_stopped,
         best_reward=counts.best_reward if counts.HasField("best_reward") else None,
         threshold_reward=counts.threshold_reward if counts.HasField("threshold_reward") else None,
         remaining=remaining_seconds(messages, time.time()),

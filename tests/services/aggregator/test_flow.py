@@ -2,20 +2,18 @@
 
 import hashlib
 import json
-from dataclasses import replace
 
 import pytest
 from google.protobuf import json_format
 
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
-from modnorm.search.stopping import Interval
 from modnorm.services.aggregator.storage.tables import Split
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.row_files import OpenedSource
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
-from modnorm.wire.answer_sheets import pack_answers, pack_text, unpack_answers
+from modnorm.wire.answer_sheets import pack_text
 from tests.services.aggregator.world import on_both_databases
 from verification.labs.waiting import HANG_SECONDS
 
@@ -191,31 +189,6 @@ async def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
         assert (await lab.heartbeat(job.lease, answers_done=1)).cancel
         async with lab.raises(StaleLeaseError):
             await worker.report(job)
-
-
-async def test_an_excluded_candidate_is_stopped(start_lab, spec):
-    threshold = evaluation_pb2.Threshold(reward=1.0, index=0)
-    async with start_lab() as lab:
-        created = await lab.create(spec(population__ensemble_sizes=[1]))
-        worker = lab.worker()
-        for _ in range(2):  # the base and the first candidate
-            report = await worker.report_of(await worker.claim_next())
-            answers = unpack_answers(report.answers)
-            report.answers = pack_answers([replace(one, reward=1.0) for one in answers])
-            await lab.jobs.ReportJob(report, timeout=HANG_SECONDS)
-        job = await worker.claim_next()
-        assert job.threshold == (await lab.heartbeat(job.lease)).threshold == threshold
-        report = await worker.report_of(job)
-        report.stopped = True
-        report.answers = pack_answers([])
-        await lab.jobs.ReportJob(report, timeout=HANG_SECONDS)
-        found = (await lab.candidates(created.id))[job.candidate + 1]
-        assert (found.state, found.stopped) == ("stopped", Interval(0.0, 1.0))
-        async with lab.working(worker):
-            await lab.finish(created.id)
-        ended = await lab.get(created.id)
-        assert ended.progress.candidates_stopped >= 1
-        assert [list(one.experts) for one in ended.ensembles] == [[0], [0]]
 
 
 async def test_reports_out_of_shape_are_refused(start_lab, spec):

@@ -133,7 +133,6 @@ class Report:
     answers: Sequence[Answer]
     generate_seconds: float = 0.2
     normaliser: float = 0.0
-    stopped: bool = False
 
     @property
     def message(self) -> ReportJobRequest:
@@ -148,7 +147,6 @@ class Report:
             generate_seconds=self.generate_seconds,
             score_seconds=0.3,
             normaliser=self.normaliser,
-            stopped=self.stopped,
         )
 
 
@@ -201,7 +199,7 @@ class SingleCalls(JobStore):
         )
         with self._database.write() as session:
             found = session.exec(query).one_or_none()
-            claim = found and claim_of(session, *found, self._early_stop)
+            claim = found and claim_of(session, *found, self._settled)
             if claim:
                 lease(claim, worker, self._deadline(session))
             return claim

@@ -56,7 +56,6 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     errors: dict[str, list[ModnormError | None]] = field(default_factory=dict)
     """Errors of the next calls by method; None for a successful call."""
     cancel: bool = False
-    threshold: messages.Threshold | None = None
     """Sent in responses to heartbeats."""
     unfit: list[Sequence[str]] = field(default_factory=list)
     """Experiments that each claim leaves to others."""
@@ -95,7 +94,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         else:
             self.said.append([one.lease.job_id for one in request.leases])
             self.heartbeats.extend(request.leases)
-        state = messages.LeaseState(cancel=self.cancel, lost=lost, threshold=self.threshold)
+        state = messages.LeaseState(cancel=self.cancel, lost=lost)
         return messages.HeartbeatResponse(leases=[state for _ in request.leases])
 
     def ReportJob(  # noqa: N802 - the rpc's name
