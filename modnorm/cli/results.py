@@ -92,7 +92,7 @@ def print_table(document: "ResultsDocument") -> None:
 def show_directory(directory: Path) -> None:
     """Print the results of a run directory, or of each run directory inside it.
 
-    Of several runs, damaged ones are left out with a note.
+    Of several runs, damaged ones are left out with a note, and those without results say so.
     """
     from modnorm.analysis.distillation import is_distillation, load_distillation
     from modnorm.analysis.run import load_run
@@ -110,17 +110,17 @@ def show_directory(directory: Path) -> None:
     found: dict[Path, Run | None] = {}
     for run in runs[:1] if is_one else runs:
         try:
-            found[run] = load_run(run) if (run / RESULTS).is_file() else None
+            found[run] = load_run(run) if is_one or (run / RESULTS).is_file() else None
         except InvalidInputError as error:
             if is_one or len(runs) == 1:
                 raise
             note(f"{run} is left out: {error.message}")
     documents = [run.document for run in found.values() if run is not None]
-    if emit_json(documents[0] if is_one and documents else documents):
+    if emit_json(documents[0] if is_one else documents):
         return
     for path, one in found.items():
         if one is None:
-            echo(f"{path}  not finished; the command that started it resumes it")
+            echo(f"{path}  no results; the command that started it resumes it or says why")
         else:
             echo(f"{path}  finished")
             print_run(path)

@@ -44,7 +44,7 @@ def test_the_runs_inside_a_directory_are_shown_one_after_another(printed, modnor
     finish_run(tmp_path / "c")
     (tmp_path / "c" / "spec.json").unlink()
     out = printed("show", tmp_path)
-    assert f"{tmp_path / 'b'}  not finished" in out
+    assert f"{tmp_path / 'b'}  no results" in out
     assert str(tmp_path / "c") not in out
     assert len(modnorm_json("show", tmp_path)) == 1
 
