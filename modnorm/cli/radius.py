@@ -229,7 +229,6 @@ def _measure(
             radii=radii,
             sigma=sigma,
             settings=how,
-            folder=home,
             client=settings(),
             on_calibration=partial(screen.show, "calibrating"),
         )

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from modnorm.artifact_store import ArtifactStore
 from modnorm.calibration.calibrate import calibrate, calibration_key, calibration_prompts
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
-from modnorm.files import is_digest, write_file
+from modnorm.files import is_digest
 from modnorm.perturbation.methods import build_scale_map, check_rank, needs_profile
 from modnorm.radius.artifact import MatchingSettings
 from modnorm.radius.functional_matching import MatchingPlan
@@ -28,7 +29,6 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
     radii: Sequence[float],
     sigma: float,
     settings: MatchingSettings,
-    folder: Path,
     client: ClientSettings,
     on_calibration: CalibrationProgress | None = None,
 ) -> MatchingPlan:
@@ -37,7 +37,7 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
     encoded = _prompts(spec, checkpoint, max(settings.prompts, spec.calibration.examples), client)
     method = spec.method
     check_rank(method, settings.noise)
-    profile = _profile(spec, checkpoint, encoded, folder, client, on_calibration)
+    profile = _profile(spec, checkpoint, encoded, client, on_calibration)
     if profile is not None:
         profile.check_matches(checkpoint)
     return MatchingPlan(
@@ -65,12 +65,8 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
 def calibrate_experiment(spec: ExperimentSpec, client: ClientSettings) -> str:
     """Return the digest of the profile that an experiment would calibrate."""
     checkpoint = resolve_checkpoint(spec.model.name, spec.model.revision)
-    folder = client.cache / "profiles"
     prompts = _prompts(spec, checkpoint, spec.calibration.examples, client)
-    folder.mkdir(parents=True, exist_ok=True)
-    profile = _calibrated(spec, checkpoint, prompts, folder, None)
-    write_file(folder / f"{profile.digest}.json", profile.to_json().encode())
-    return profile.digest
+    return _calibrated(spec, checkpoint, prompts, client, None).digest
 
 
 def _prompts(
@@ -85,11 +81,10 @@ def _prompts(
     ]
 
 
-def _profile(  # noqa: PLR0913, PLR0917 - all of these identify a profile
+def _profile(
     spec: ExperimentSpec,
     checkpoint: Checkpoint,
     prompts: list[list[int]],
-    folder: Path,
     client: ClientSettings,
     on_progress: CalibrationProgress | None,
 ) -> Profile | None:
@@ -98,7 +93,7 @@ def _profile(  # noqa: PLR0913, PLR0917 - all of these identify a profile
     if not needs_profile(spec.method.name):
         return None
     if named is None:
-        return _calibrated(spec, checkpoint, prompts, folder, on_progress)
+        return _calibrated(spec, checkpoint, prompts, client, on_progress)
     return Profile.load(_profile_file(named, client.cache))
 
 
@@ -120,15 +115,16 @@ def _calibrated(
     spec: ExperimentSpec,
     checkpoint: Checkpoint,
     prompts: list[list[int]],
-    folder: Path,
+    client: ClientSettings,
     on_progress: CalibrationProgress | None,
 ) -> Profile:
-    settings = spec.calibration
+    """Return the profile that a run calibrates too: both take it from the cache directory."""
+    settings, task = spec.calibration, spec.task.name
     used = calibration_prompts(prompts, settings)
-    key = calibration_key(checkpoint, used, settings, spec.task.name)
-    path = folder / f"profile-{key[:16]}.json"
-    if path.is_file():
-        return Profile.load(path)
-    found = calibrate(checkpoint, used, settings, task=spec.task.name, on_progress=on_progress)
-    write_file(path, found.to_json().encode())
-    return found
+
+    def make() -> str:
+        found = calibrate(checkpoint, used, settings, task=task, on_progress=on_progress)
+        return found.to_json()
+
+    key = calibration_key(checkpoint, used, settings, task)
+    return Profile.from_json(ArtifactStore(client.cache / "profiles").find_or_make(key, make))

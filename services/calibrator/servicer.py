@@ -12,12 +12,12 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from modnorm.artifact_store import ArtifactStore
 from modnorm.calibration.calibrate import calibrate, calibration_key, calibration_prompts
 from modnorm.calibration.profile import FINGERPRINT_DIGITS, Profile
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import CancelledError, InvalidInputError, NotFoundError
-from modnorm.services.common.artifact_store import ArtifactStore
 from modnorm.services.common.background import SlowThreads
 from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import ServiceSettings
@@ -128,19 +128,16 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
     def _find_or_make(
         self, work: CalibrationWork, check: Callable[[], None], report: Callable[[int, int], None]
     ) -> str:
-        with self._store.lock(work.key, check):
-            check()
-            if (stored := self._store.find(work.key)) is not None:
-                return stored
+        def make() -> str:
             started = time.monotonic()
             profile = calibrate(
                 work.checkpoint, work.prompts, work.settings, task=work.task, on_progress=report
             )
-            text = profile.to_json()
-            digest = self._store.put(work.key, text)
             seconds = round(time.monotonic() - started, 3)
-            logger.info("calibration done", extra={"artifact": digest, "seconds": seconds})
-            return text
+            logger.info("calibration done", extra={"artifact": profile.digest, "seconds": seconds})
+            return profile.to_json()
+
+        return self._store.find_or_make(work.key, make, check)
 
     @override
     async def GetProfile(

@@ -11,6 +11,7 @@ from threading import Lock
 
 from typing_extensions import override
 
+from modnorm.artifact_store import ArtifactStore
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.checkpoint_files import metadata_digest, positive, require_unchanged
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
@@ -22,7 +23,6 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map, check_rank, needs_profile, require_usable
 from modnorm.perturbation.sampling import sample_descriptors
-from modnorm.services.common.artifact_store import ArtifactStore
 from modnorm.services.common.background import SlowThreads
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.common.model_resolution import resolve_model

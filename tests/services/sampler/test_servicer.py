@@ -5,12 +5,12 @@ from math import nan
 import grpc
 import pytest
 
+from modnorm.artifact_store import ArtifactStore
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.perturbation.sampling import population_seeds, sample_descriptors
-from modnorm.services.common.artifact_store import ArtifactStore
 from modnorm.services.sampler import servicer
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2

@@ -51,12 +51,22 @@ class ArtifactStore:
             _write(self._root / "keys" / key, digest)
         return digest
 
-    @contextmanager
-    def lock(self, key: str, check: Callable[[], None]) -> Iterator[None]:
-        """Lock the computation of a key's artifact against all other processes.
+    def find_or_make(
+        self, key: str, make: Callable[[], str], check: Callable[[], None] = lambda: None
+    ) -> str:
+        """Return the artifact of a key; of all processes, one makes it if it is absent.
 
-        `check` is called repeatedly during the wait; its errors end the wait.
+        `check` is called repeatedly during the wait for another process; its errors end the wait.
         """
+        with self._locked(key, check):
+            check()
+            found = self.find(key)
+            if found is None:
+                self.put(key, found := make())
+            return found
+
+    @contextmanager
+    def _locked(self, key: str, check: Callable[[], None]) -> Iterator[None]:
         path = self._root / "locks" / key
         with ExitStack() as stack:
             with self._outages():

@@ -1,11 +1,7 @@
 import pytest
 
+from modnorm.artifact_store import ArtifactStore
 from modnorm.errors import CancelledError
-from modnorm.services.common.artifact_store import ArtifactStore
-
-
-def go_on():
-    pass
 
 
 @pytest.fixture
@@ -32,7 +28,7 @@ def test_a_damaged_key_is_absent_and_made_again(store, tmp_path, content):
     assert store.find("a" * 64) == "{}"
 
 
-def test_waiting_for_a_lock_can_be_ended(store):
+def test_waiting_for_another_process_can_be_ended(store):
     checks = []
 
     def check():
@@ -40,7 +36,10 @@ def test_waiting_for_a_lock_can_be_ended(store):
         if len(checks) == 2:
             raise CancelledError("enough")
 
-    with store.lock("a" * 64, go_on), pytest.raises(CancelledError), store.lock("a" * 64, check):
-        raise AssertionError
-    with store.lock("a" * 64, go_on):
-        pass
+    def make():
+        with pytest.raises(CancelledError):
+            store.find_or_make("a" * 64, pytest.fail, check)
+        return "{}"
+
+    assert store.find_or_make("a" * 64, make) == "{}"
+    assert store.find_or_make("a" * 64, pytest.fail) == "{}"
