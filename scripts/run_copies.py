@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
+from modnorm.analysis.document import SCHEMA
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA, read_ballots, write_votes
 from modnorm.analysis.run import Run, load_run
 from modnorm.analysis.run_files import ANSWERS, CANDIDATES, RESULTS, SPEC, TIMINGS, unreadable
@@ -78,7 +79,7 @@ def unpack_run(archive: Path, directory: Path) -> Run:
     wrong = [name for name in _TEXTS if hashlib.sha256(members[name]).hexdigest() != digests[name]]
     if wrong:
         raise InvalidInputError(f"{archive} is damaged: {', '.join(wrong)}", field="cell")
-    members[RESULTS] = _without_open_figures(members[RESULTS])
+    members[RESULTS] = _as_now(members[RESULTS], members[CANDIDATES])
     order = frame["split"].astype("str").map(SPLITS.index)
     sheets = frame.assign(order=order).sort_values(["candidate", "order", "row"])
     whole = sheets.assign(prompt=None, gold=None, completion="", tokens=0)
@@ -90,17 +91,22 @@ def unpack_run(archive: Path, directory: Path) -> Run:
     return run
 
 
-def _without_open_figures(results: bytes) -> bytes:
-    """Return results without what depends on unknown scores; ranks are those among known ones.
+def _as_now(results: bytes, candidates: bytes) -> bytes:
+    """Return results in the present schema.
 
-    Earlier versions stopped candidates that could be no experts. Their scores are unknown.
+    Earlier versions stopped candidates that could be no experts. Their scores are unknown: there
+    are no statistics then, and experts have their ranks among the known scores.
     """
     document = json.loads(results)
-    if not document["candidates"].get("stopped"):
+    if document["schema"] == SCHEMA:
         return results
-    document["statistics"] = []
-    for place, expert in enumerate(document["experts"], 1):
-        expert["rank"] = place
+    document["schema"] = SCHEMA
+    if document["candidates"].pop("stopped", ()):
+        scores = pd.read_csv(io.BytesIO(candidates)).set_index("index")["selection_reward"]
+        ranks = scores.rank(method="first", ascending=False)
+        document["statistics"] = []
+        for expert in document["experts"]:
+            expert["rank"] = int(ranks[expert["index"]])
     return encode_json(document)
 
 

@@ -13,7 +13,7 @@ def small_results(spec: Mapping[str, object], **vote: object) -> dict[str, objec
     shares = {"answers": 4, "valid": 1.0, "truncated": 0.0}
     alone = {"heldout_metric": 0.5, "heldout_interval": None, "heldout_shares": shares}
     return {
-        "schema": "modnorm-results-1",
+        "schema": "modnorm-results-2",
         "spec": spec,
         "provenance": {},
         "data": {"selection": rows, "heldout": rows},

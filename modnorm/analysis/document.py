@@ -24,7 +24,7 @@ from modnorm.analysis.statistics import (
 )
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
-SCHEMA: Literal["modnorm-results-1"] = "modnorm-results-1"
+SCHEMA: Literal["modnorm-results-2"] = "modnorm-results-2"
 
 
 _MANY_TRUNCATED = 0.5

@@ -33,8 +33,9 @@ _BETWEEN_SEEDS = 0.22
 _PANEL = (4.2, 3.2)
 """Inches of a panel."""
 _TICKS = 8
-_COLUMNS = 3
-"""Columns of a legend."""
+_LEGEND = 66
+"""Characters of a line of a legend; each entry has a handle of `_HANDLE` characters."""
+_HANDLE = 8
 _TITLE = 42
 """Characters of a line of a title."""
 _GAIN = "selection-reward gain, points"
@@ -122,14 +123,17 @@ def draw_bars(
 
 
 def _label(axes: Axes, labels: tuple[str, str, str]) -> None:
-    handles, names = axes.get_legend_handles_labels()
+    handles, whole = axes.get_legend_handles_labels()
+    longest = _LEGEND - _HANDLE
+    names = [name if len(name) <= longest else f"{name[: longest - 1]}…" for name in whole]
+    columns = _LEGEND // (_HANDLE + max(map(len, names), default=0))
     axes.set_title(
         textwrap.fill(labels[0], _TITLE),
         loc="left",
         fontsize=10,
         fontweight="bold",
         color=INK,
-        pad=6 + 11 * -(-len(names) // _COLUMNS),
+        pad=6 + 11 * -(-len(names) // columns),
     )
     axes.set_xlabel(labels[1], color=MUTED, fontsize=8)
     axes.set_ylabel(labels[2], color=MUTED, fontsize=8)
@@ -144,7 +148,7 @@ def _label(axes: Axes, labels: tuple[str, str, str]) -> None:
             loc="lower left",
             bbox_to_anchor=(0, 1),
             borderaxespad=0.1,
-            ncols=_COLUMNS,
+            ncols=columns,
         )
 
 

@@ -120,7 +120,7 @@ def show_directory(directory: Path) -> None:
         return
     for path, one in found.items():
         if one is None:
-            echo(f"{path}  no results; the command that started it resumes it or says why")
+            echo(f"{path}  no results: its command resumes it, or prints the error")
         else:
             echo(f"{path}  finished")
             print_run(path)

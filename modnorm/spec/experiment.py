@@ -177,7 +177,7 @@ class ExperimentSpec(Section):
         if population.prefixes or population.ensemble_sizes != (1,):
             raise field_fault("population", f"{name} trains one model: no prefixes, no ensembles")
         if population.statistics != "full":
-            raise field_fault("population.statistics", f"must be full: {name} needs every reward")
+            raise field_fault("population.statistics", f"must be full: {name} settles no votes")
         if name != "es" and population.size != 2:
             raise field_fault(
                 "population.size", f"must be 2: {name} evaluates two sides in each step"

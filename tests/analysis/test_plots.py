@@ -102,3 +102,25 @@ def test_names_are_no_mathematics():
     )
     bars = partial(draw_bars, series={name: {name: [1.0]}, "o": {name: [2.0]}}, labels=labels)
     assert draw_panels([bands, bars])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("randopt", "modular_norm", "rmsnorm_only"),
+        ("randopt", "modular_norm 0.08", "modular_norm 0.16", "modular_norm 0.32"),
+        [f"attention_only_published {radius}" for radius in range(6)],
+        ["a method with its radius and masses, which has a long name"],
+    ],
+)
+def test_a_legend_leaves_room_for_its_panel(names):
+    figure = Figure(figsize=(12.6, 3.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes in figure.subplots(1, 3):
+        draw_bands(axes, lines(**{name: [(1, 0.5), (2, 0.6)] for name in names}), "x", LABELS)
+    figure.draw_without_rendering()
+    across = figure.bbox.width / 3
+    for axes in figure.axes:
+        assert axes.get_legend().get_window_extent().width < across
+        assert axes.bbox.width > 0.7 * across
+        assert axes.bbox.height > 0.4 * figure.bbox.height

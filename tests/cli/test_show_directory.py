@@ -49,6 +49,14 @@ def test_the_runs_inside_a_directory_are_shown_one_after_another(printed, modnor
     assert len(modnorm_json("show", tmp_path)) == 1
 
 
+def test_one_run_without_results_is_refused(refusal, tmp_path):
+    start_run(tmp_path / "run")
+    for options in ((), ("--json",)):
+        assert "only an experiment that succeeded has results" in refusal(
+            "show", tmp_path / "run", *options
+        )
+
+
 def test_a_damaged_run_hides_no_other(modnorm, refusal, modnorm_json, tmp_path):
     for name in "abc":
         finish_run(tmp_path / name)

@@ -72,7 +72,8 @@ KEPT = 64
 class SettledVotesCache:
     """Held-out rows whose votes are settled; used by several threads.
 
-    They follow from stored results and only grow. So a restart computes them again.
+    Settled rows follow from stored ballots and only grow. So a stale cache is right, and a restart
+    computes them again.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -8,6 +9,8 @@ from modnorm.calibration.calibrate import calibrate
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.client import matching
+from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import calibration_pb2 as pb
@@ -66,6 +69,25 @@ async def test_a_profile_is_computed_once(serve, settings, request_for, caplog):
     assert progress == []
     assert again == first
     assert len(computed(caplog)) == 1
+
+
+async def test_a_matching_takes_the_profile_of_the_service(
+    serve, settings, request_for, monkeypatch
+):
+    request = request_for()
+    async with serve(settings) as stub:
+        _, message = await collect(stub.Calibrate(request, timeout=HANG_SECONDS))
+    monkeypatch.setattr(matching, "calibrate", pytest.fail)
+    checkpoint = resolve_checkpoint("tiny-thicket")
+    encoder = PromptEncoder(checkpoint)
+    prompts = [encoder.encode(turns) for turns in prompts_from_proto(request.prompts)]
+    spec = SimpleNamespace(
+        calibration=CalibrationSpec(examples=2, max_length=16, iterations=1),
+        task=SimpleNamespace(name="countdown"),
+    )
+    client = ClientSettings(cache_dir=settings.cache)
+    found = matching._calibrated(spec, checkpoint, prompts, client, None)
+    assert found.digest == message.digest
 
 
 @pytest.mark.parametrize("servers", [1, 2])

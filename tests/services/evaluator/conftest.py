@@ -56,7 +56,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     errors: dict[str, list[ModnormError | None]] = field(default_factory=dict)
     """Errors of the next calls by method; None for a successful call."""
     cancel: bool = False
-    """Sent in responses to heartbeats."""
+    """Sent in the responses to heartbeats."""
     unfit: list[Sequence[str]] = field(default_factory=list)
     """Experiments that each claim leaves to others."""
     calls: Counter[str] = field(default_factory=Counter)

@@ -8,10 +8,17 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.experiments.run_writing import ensemble_votes
 from modnorm.services.aggregator.jobs.leases import Claim
-from modnorm.services.aggregator.storage.tables import FailureKind, Split
+from modnorm.services.aggregator.storage.tables import FailureKind, JobState, Split
 from tests.services.aggregator.world import Report
 
 SIZES = {"size": 12, "prefixes": [6, 12], "ensemble_sizes": [1, 3, 5]}
+
+
+def short_report(world, claim):
+    """Return the report of a worker that skips what it may skip."""
+    whole = world.report_of(claim)
+    left = [answer for answer in whole.answers if answer.row not in claim.skipped]
+    return replace(whole, answers=left)
 
 
 def restarted(world):
@@ -48,9 +55,7 @@ class Crew:
         if claim.job.split is Split.SELECTION and claim.candidate.index in self.failing:
             self.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "not finite")
             return
-        whole = self.world.report_of(claim)
-        left = [answer for answer in whole.answers if answer.row not in claim.skipped]
-        self.busy.append((claim, replace(whole, answers=left)))
+        self.busy.append((claim, short_report(self.world, claim)))
 
     def go_on(self, one: tuple[Claim, Report]) -> None:
         claim, report = one
@@ -125,21 +130,25 @@ def test_open_rows_are_required_and_settled_rows_are_optional(world):
     assert all(vote.skipped == 0 for vote in votes(world, created)[4, 3])
 
 
-def test_skipped_rows_are_answered_if_the_experts_differ(world):
-    """The best candidate failed before, so that ballots lack rows for other ensembles."""
-    full = world.select("full", **SIZES, statistics="full")
-    Crew(world, full, Random(0), set()).run()
-    best = outcomes(world, full)[-1][2]
-    failures = {"max_failed_candidates": 1}
-    first = world.select("first", **SIZES, failures=failures)
-    crew = Crew(world, first, Random(2), {best[0]})
-    while world.state(first) == "SELECTING" or len(crew.jobs.pending(first)) > 1:
-        crew.take(crew.jobs.pending(first)[-1])  # the base comes last
-        while crew.busy:
-            crew.go_on(crew.busy[0])
-    short = [one for one in world.experiments.candidates(first) if one.heldout]
-    assert any(one.heldout.state == "done" and one.heldout.metric is None for one in short)
-    world.experiments.fail(first, "the disk is full")
-    again = world.select("again", **SIZES, failures=failures, reuse=True)
-    Crew(world, again, Random(0), set()).run()
-    assert outcomes(world, again) == outcomes(world, full)
+def test_partial_ballots_are_reused_where_their_rows_are_settled(world):
+    narrow, wide = ({"size": 12, "ensemble_sizes": sizes} for sizes in ([1, 3], [1, 3, 5]))
+    first = world.select("first", **narrow)
+    while pending := world.pending(first):
+        world.jobs.report(short_report(world, world.claim(pending[0])))
+    heldout = {each.candidate.index: each.heldout for each in world.experiments.candidates(first)}
+    partial = {index for index, job in heldout.items() if job and job.metric is None}
+    assert partial
+    same = world.select("same", **narrow, reuse=True)
+    assert world.state(same) == "SUCCEEDED"
+    assert outcomes(world, same) == outcomes(world, first)
+    other = world.select("other", **wide, reuse=True)
+    again = world.experiments.candidates(other)
+    assert partial <= {
+        each.candidate.index
+        for each in again
+        if each.heldout and each.heldout.state is JobState.PENDING
+    }
+    full = world.select("full", **wide, statistics="full")
+    for one in (other, full):
+        Crew(world, one, Random(0), set()).run()
+    assert outcomes(world, other) == outcomes(world, full)
