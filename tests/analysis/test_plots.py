@@ -121,6 +121,8 @@ def test_a_legend_leaves_room_for_its_panel(names):
     figure.draw_without_rendering()
     across = figure.bbox.width / 3
     for axes in figure.axes:
-        assert axes.get_legend().get_window_extent().width < across
+        legend = axes.get_legend()
+        assert legend is not None
+        assert legend.get_window_extent().width < across
         assert axes.bbox.width > 0.7 * across
         assert axes.bbox.height > 0.4 * figure.bbox.height

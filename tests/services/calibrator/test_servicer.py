@@ -1,6 +1,5 @@
 import asyncio
 import logging
-from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -12,7 +11,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client import matching
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError, NotFoundError
-from modnorm.spec import CalibrationSpec
+from modnorm.spec import CalibrationSpec, parse_spec
 from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import common_pb2
 from modnorm.wire.conversions import prompts_from_proto
@@ -81,9 +80,15 @@ async def test_a_matching_takes_the_profile_of_the_service(
     checkpoint = resolve_checkpoint("tiny-thicket")
     encoder = PromptEncoder(checkpoint)
     prompts = [encoder.encode(turns) for turns in prompts_from_proto(request.prompts)]
-    spec = SimpleNamespace(
-        calibration=CalibrationSpec(examples=2, max_length=16, iterations=1),
-        task=SimpleNamespace(name="countdown"),
+    rows = {"selection": "a.jsonl", "heldout": "b.jsonl"}
+    spec = parse_spec(
+        {
+            "model": "tiny-thicket",
+            "task": {"name": "countdown", **rows},
+            "method": {"name": "modular_norm", "radius": 0.1},
+            "population": {"size": 2},
+            "calibration": {"examples": 2, "max_length": 16, "iterations": 1},
+        }
     )
     client = ClientSettings(cache_dir=settings.cache)
     found = matching._calibrated(spec, checkpoint, prompts, client, None)
