@@ -429,6 +429,18 @@ def _survive_a_host_that_comes_and_goes(lab: ComposeLab, expected: Mapping[str, 
     lab.check_end(experiment_id, "hosts", expected)
 
 
+def _survive_with_rabbitmq(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
+    """Use RabbitMQ as the broker, and kill it during a run."""
+    url = "amqp://modnorm@rabbitmq:5672//"
+    lab = lab.under({"COMPOSE_PROFILES": "rabbitmq", "MODNORM_BROKER_URL": url})
+    lab.start("up --wait with RabbitMQ, new volumes")
+    experiment_id = lab.submit("rabbitmq")
+    _wait_for_workers(lab, experiment_id, 1)
+    _kill(lab, "rabbitmq", experiment_id)
+    lab.check_end(experiment_id, "rabbitmq", expected)
+    lab.compose("down", "--volumes")
+
+
 def _survive_restore(
     lab: ComposeLab, experiment_id: str, backup: Backup, expected: Mapping[str, bytes]
 ) -> None:
@@ -485,6 +497,7 @@ PARTS: Mapping[str, Callable[[ComposeLab, Mapping[str, bytes]], None]] = {
     "kills": _survive_kills,
     "scale": _survive_scale_down_up_and_loss,
     "hosts": _survive_a_host_that_comes_and_goes,
+    "rabbitmq": _survive_with_rabbitmq,
     "serve": _survive_a_killed_server,
 }
 

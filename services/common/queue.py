@@ -35,15 +35,16 @@ RESTART_SECONDS = 5.0
 SOCKET_SECONDS = 10.0
 """Timeout after which a broker that accepts connections but does not answer counts as down."""
 _REDIS = frozenset({"redis", "rediss", "redis+socket"})
-"""Schemes of Redis's URLs."""
+_RABBITMQ = frozenset({"amqp", "amqps", "pyamqp"})
+"""Schemes of the URLs of brokers."""
 
 
 def _broker_address(given: str) -> str:
     """Return the URL of a broker in Celery's form; Redis's own is `unix://PATH?db=1`."""
     url = re.sub(r"^unix://", "redis+socket://", given)
     scheme, options = url.partition(":")[0], dict(parse_qsl(urlsplit(url).query))
-    if scheme not in _REDIS | {"memory"}:
-        raise ValueError("the URL names no Redis")
+    if scheme not in _REDIS | _RABBITMQ | {"memory"}:
+        raise ValueError("the URL names no supported broker: use redis://, unix:// or amqp://")
     if scheme == "redis+socket":
         number = options.get("db", options.get("virtual_host", "0"))
         path = urlsplit(url).path
@@ -56,7 +57,7 @@ def _broker_address(given: str) -> str:
         raise ValueError("the port or an option of the URL is not valid") from error
     if scheme in {"redis", "rediss"}:
         number = str(broker.virtual_host or "/").strip("/") or "0"
-    if scheme != "memory" and not re.fullmatch("[0-9]{1,9}", number):
+    if scheme in _REDIS and not re.fullmatch("[0-9]{1,9}", number):
         raise ValueError("the database of Redis is not a number, as in redis://HOST:PORT/0")
     if scheme == "rediss" and not options.keys() & {"ssl_ca_certs", "ssl_cert_reqs"}:
         raise ValueError(
@@ -76,7 +77,7 @@ def make_celery(given_url: str) -> Celery:
         raise InvalidInputError(
             str(error),
             field="MODNORM_BROKER_URL",
-            remedy="use redis://HOST:PORT/0, rediss:// or unix:///PATH",
+            remedy="use redis://HOST:PORT/0 or amqp://USER@HOST:PORT//",
         ) from None  # the cause may contain the password
     app = Celery("modnorm", broker=broker_url, set_as_current=False)
     app.conf.update(
@@ -203,9 +204,11 @@ def _outages(app: Celery) -> Iterator[None]:
 def _transport_options(broker_url: str) -> dict[str, object]:
     if broker_url.startswith("memory:"):
         return {"polling_interval": 0.05}
-    return {
-        "socket_connect_timeout": CONNECT_SECONDS,
-        "socket_timeout": SOCKET_SECONDS,
-        "socket_keepalive": True,
-        "health_check_interval": 25,
-    }
+    if broker_url.partition(":")[0] in _REDIS:
+        return {
+            "socket_connect_timeout": CONNECT_SECONDS,
+            "socket_timeout": SOCKET_SECONDS,
+            "socket_keepalive": True,
+            "health_check_interval": 25,
+        }
+    return {}

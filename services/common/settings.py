@@ -109,7 +109,7 @@ class QueueSettings(ServiceSettings):
     """Settings of a service that uses the broker."""
 
     broker_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
-    """`redis://HOST/0`, without a password if a file contains it."""
+    """`redis://HOST/0` or `amqp://USER@HOST//`, without a password if a file contains it."""
     broker_password_file: GivenPath | None = None
     """File with the broker's password, which is added to the URL."""
 

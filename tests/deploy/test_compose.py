@@ -101,8 +101,9 @@ def test_only_the_aggregator_and_serve_are_published():
     assert page == "${MODNORM_PAGE_PUBLISH:-127.0.0.1:8080}:8080"
     assert load("compose.gpu.yaml")["services"].keys() == {"evaluator", "serve"}
     queues = load("compose.hosts.yaml")["services"]
-    (redis,) = queues["redis"]["ports"]
+    (redis,), (rabbitmq,) = (queues[name]["ports"] for name in ("redis", "rabbitmq"))
     assert is_required(redis)
+    assert rabbitmq.startswith("${MODNORM_RABBITMQ_PUBLISH:-127.0.0.1:")
 
 
 def test_networks_have_no_route_out_but_two():

@@ -16,6 +16,7 @@ def file(tmp_path):
     ("url", "expected"),
     [
         ("redis://h:6379/0", "redis://:p%40ss%2F%3Aword@h:6379/0"),
+        ("amqp://u@h:5672//", "amqp://u:p%40ss%2F%3Aword@h:5672//"),
         ("postgresql://u@h/d?x=y", "postgresql://u:p%40ss%2F%3Aword@h/d?x=y"),
     ],
 )

@@ -5,6 +5,8 @@ from functools import partial
 
 import pytest
 import redis
+from amqp.exceptions import AccessRefused, NotAllowed, PreconditionFailed
+from kombu.transport.pyamqp import Transport
 
 from modnorm.errors import UnavailableError
 from modnorm.services.common.queue import (
@@ -86,6 +88,17 @@ def test_a_broker_that_does_not_answer_is_unavailable(monkeypatch):
             announce_work(app)
 
 
+@pytest.mark.parametrize("call", [check_broker, announce_work])
+@pytest.mark.parametrize("refusal", [AccessRefused, NotAllowed, PreconditionFailed])
+def test_a_broker_that_refuses_a_login_or_a_queue_is_unavailable(monkeypatch, refusal, call):
+    def refuse(_transport):
+        raise refusal
+
+    monkeypatch.setattr(Transport, "establish_connection", refuse)
+    with pytest.raises(UnavailableError, match="broker"):
+        call(make_celery("amqp://user:password@127.0.0.1//"))
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -98,7 +111,7 @@ def test_a_broker_that_does_not_answer_is_unavailable(monkeypatch):
         "rediss://h/0",
         "rediss://h/0?ssl_cert_reqs=perhaps",
         "rediss://h/0?ssl_ca_certs=/nowhere/ca",
-        "amqp://h//",
+        "amqp://h:99999//",
         "kafka://h",
         "redsi://:hunter2@127.0.0.1/0",
         "127.0.0.1:6379",
