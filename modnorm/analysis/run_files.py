@@ -66,7 +66,11 @@ def read_document(path: Path, schema: str, kind: str) -> tuple[str, dict[str, ob
             else REWRITE,
         ) from error
     if not isinstance(document, dict) or document.get("schema") != schema:
-        raise InvalidInputError(f"{path} does not have the schema {schema}", field="directory")
+        raise InvalidInputError(
+            f"{path} does not have the schema {schema}",
+            field="directory",
+            remedy=f"another version wrote it: run this {kind} again",
+        )
     return text, document
 
 
