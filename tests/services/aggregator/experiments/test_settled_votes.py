@@ -152,3 +152,23 @@ def test_partial_ballots_are_reused_where_their_rows_are_settled(world):
     for one in (other, full):
         Crew(world, one, Random(0), set()).run()
     assert outcomes(world, other) == outcomes(world, full)
+
+
+def test_skipped_rows_are_answered_if_the_experts_differ(world):
+    """The best candidate failed before, so that ballots lack rows for other ensembles."""
+    full = world.select("full", **SIZES, statistics="full")
+    Crew(world, full, Random(0), set()).run()
+    best = outcomes(world, full)[-1][2]
+    failures = {"max_failed_candidates": 1}
+    first = world.select("first", **SIZES, failures=failures)
+    crew = Crew(world, first, Random(2), {best[0]})
+    while world.state(first) == "SELECTING" or len(crew.jobs.pending(first)) > 1:
+        crew.take(crew.jobs.pending(first)[-1])  # the base comes last
+        while crew.busy:
+            crew.go_on(crew.busy[0])
+    short = [one for one in world.experiments.candidates(first) if one.heldout]
+    assert any(one.heldout.state == "done" and one.heldout.metric is None for one in short)
+    world.experiments.fail(first, "the disk is full")
+    again = world.select("again", **SIZES, failures=failures, reuse=True)
+    Crew(world, again, Random(0), set()).run()
+    assert outcomes(world, again) == outcomes(world, full)
