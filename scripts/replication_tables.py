@@ -48,14 +48,18 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     tables = {data.loaded.suite.name: build_tables(data) for data in known.values()}
     out.mkdir(parents=True, exist_ok=True)
     parts = ["# Tables of the replication\n", *_sources(pool)]
-    for data in known.values():
-        name = data.loaded.suite.name
+    for path, data in known.items():
+        name, cells_run = data.loaded.suite.name, len(data.runs)
         parts.append(f"## {name}\n")
+        parts.append(
+            f"{cells_run} cells, {len(data.loaded.cells) - cells_run} open: "
+            f"`modnorm suite run {path.as_posix()} --out runs/{name}`\n"
+        )
         parts += [
             to_markdown(table)
             for table in tables[name]
             if any(each.by_seed for row in table.rows for each in row.figures)
-        ] or ["No cell.\n"]
+        ]
         parts += _analyses(data, out / "figures" / name)
     rows = list(_claim_rows(known.values(), tables))
     parts += ["## Beyond the paper\n", *_beyond(pool)]
@@ -65,17 +69,7 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     cases = Counter(row[0] for row in rows if row[_SEEDS] == "0")
     listed = ", ".join(f"{claim} ({count})" for claim, count in cases.items())
     without = fill(f"Cases without a cell: {listed}.", 120, break_on_hyphens=False)
-    cells_of = [
-        (
-            f"`{path.stem}`",
-            str(len(data.runs)),
-            str(len(data.loaded.cells) - len(data.runs)),
-            f"`modnorm suite run {path.as_posix()} --out runs/{data.loaded.suite.name}`",
-        )
-        for path, data in known.items()
-    ]
-    suite_table = _markdown(("suite", "cells", "open", "command"), cells_of)
-    claims = "\n".join([_markdown(_HEADINGS, measured), "", without, "", suite_table])
+    claims = "\n".join([_markdown(_HEADINGS, measured), "", without])
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     write_file(page, f"{before}{BEGIN}\n\n{claims}\n\n{END}{after}".encode())
