@@ -23,7 +23,7 @@ from modnorm.analysis.parquet_files import (
 from modnorm.analysis.plots import draw_plots, plot_data
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import RunData
-from modnorm.analysis.run_files import CANDIDATES, REPORT, REPORTING, RESULTS, TIMINGS
+from modnorm.analysis.run_files import CANDIDATES, PLOTS, REPORT, REPORTING, RESULTS, TIMINGS
 from modnorm.analysis.statistics import repeated_attempts, timing_scope
 from modnorm.analysis.votes import vote_records
 from modnorm.files import encode_json, write_file
@@ -48,7 +48,7 @@ def write_run(
         answers: By candidate, then split, then row; read once, part by part.
         started: When the writing began, by `time.monotonic`; it is timed if this is given.
     """
-    (directory / "plots").mkdir(parents=True, exist_ok=True)
+    (directory / PLOTS).mkdir(parents=True, exist_ok=True)
     write_descriptors(directory, descriptors)
     write_answers(directory, answers)
     ballots, golds = read_ballots(directory, run.data["heldout"].rows)
@@ -61,7 +61,7 @@ def write_run(
     document = results_document(run)
     plots = draw_plots(plot_data(run, document))
     for name, image in plots.items():
-        write_file(directory / "plots" / f"{name}.png", image)
+        write_file(directory / PLOTS / f"{name}.png", image)
     candidates = io.StringIO()
     writer = csv.writer(candidates, lineterminator="\n")
     writer.writerow(CANDIDATE_TYPES)

@@ -35,6 +35,8 @@ REWRITE = (
     "--out` writes its files again and repeats no work"
 )
 """Remedy for missing and damaged files of a run directory."""
+PLOTS = "plots"
+"""Folder of the report's plots."""
 STATE = "state"
 """Folder in which an embedded lab keeps its database, in a run or beside the cells of a suite."""
 _FILES = frozenset(
@@ -43,13 +45,18 @@ _FILES = frozenset(
         *(CANDIDATES, TIMINGS, REPORT, PREDICTIONS, ".lock", "inputs.json", "distil.log"),
     }
 )
-_FOLDERS = frozenset({"plots", "rows", "rounds", STATE})
+_FOLDERS = frozenset({PLOTS, "rows", "rounds", STATE})
 """What a run writes into its directory."""
 
 
 def rows_file(split: str) -> str:
     """Return the name of the file that holds the rows of a split."""
     return f"rows/{split}.jsonl"
+
+
+def rescored_file(scorer: str) -> str:
+    """Return the name of the file that holds the figures of another scorer."""
+    return f"rescored-{scorer}.json"
 
 
 def read_document(path: Path, schema: str, kind: str) -> tuple[str, dict[str, object]]:

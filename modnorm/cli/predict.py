@@ -210,6 +210,7 @@ def rescore(
     It needs no model. Shows the held-out metrics by both scorers for the experts of the run, and
     for those that the new scorer selects, if all of them answered the held-out rows.
     """
+    from modnorm.analysis.run_files import rescored_file
     from modnorm.cli.progress import counted
     from modnorm.client.rescoring import rescore_run
     from modnorm.wire.remote_sandbox import judging_task
@@ -222,7 +223,7 @@ def rescore(
             ThreadPoolExecutor(os.cpu_count(), "judge") as judges,
         ):
             is_here = lab_of(run, server) is None
-            target = out or (found.path / f"rescored-{task.scorer}.json" if is_here else None)
+            target = out or (found.path / rescored_file(task.scorer) if is_here else None)
             if target is not None:
                 check_output_file(target)
             with counted("judging") as on_progress:

@@ -73,12 +73,15 @@ def run(spec_file: SpecFile, *, out: Out = None, seed: Seed = None) -> None:
                 "again"
             )
         else:
+            if directory.has_results and not directory.has_results_of(spec):
+                note(f"{home} has the results of another spec, which this run replaces at its end")
             with lab_here(home) as client:
                 experiment = submit_here(client, spec)
                 directory.claim(spec)
                 show_remarks(client, experiment.id)
                 title = spec_file.stem
                 ended = follow_to_end(client, experiment, title=title, go_on=SAME_COMMAND)
+                directory.renew(spec)
                 report = write_results(client, ended, directory)
         finished = load_run(home)
         emit_json(finished.document)
@@ -260,4 +263,6 @@ def _search(home: Path, server: str | None, spec: "ExperimentSpec", place: "RunD
         experiment = submit(client, spec)
         place.claim(spec)
         show_remarks(client, experiment.id)
-        write_results(client, follow_to_end(client, experiment), place)
+        ended = follow_to_end(client, experiment)
+        place.renew(spec)
+        write_results(client, ended, place)

@@ -41,7 +41,7 @@ def save_run_to(client: Connection, experiment_id: str, directory: Path) -> None
     spec = spec_from_proto(get_experiment(client, experiment_id).spec)
     with hold(directory):
         place.check(spec)
-        place.claim(spec)
+        place.renew(spec)
         save_run(client, experiment_id, directory)
 
 

@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from modnorm.analysis.run_files import DISTILLATION, RESULTS, SPEC, STATE
+from modnorm.analysis.run_files import DISTILLATION, PLOTS, RESULTS, SPEC, STATE, rescored_file
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
 from modnorm.files import encode_json, partial_path, read_fault, write_fault, write_file
 from modnorm.host import is_utf8
@@ -71,19 +72,32 @@ class RunDirectory:
 
     def has_results_of(self, spec: ExperimentSpec) -> bool:
         """Return whether the directory holds the results of exactly this spec."""
-        if not any(path.exists() for path in self._results) or not self._spec.exists():
+        if not self.has_results or not self._spec.exists():
             return False
         return not differences(_read(self._spec), spec.model_dump(mode="json"))
 
+    @property
+    def has_results(self) -> bool:
+        return any(path.exists() for path in self._results)
+
     def claim(self, spec: ExperimentSpec) -> None:
-        """Write down whose directory this is, and remove the results of another spec.
+        """Write down whose directory this is; the results of another spec stay until `renew`.
 
         Call it only once the spec is known to be sound.
         """
+        if not self.has_results:
+            self.renew(spec)
+
+    def renew(self, spec: ExperimentSpec) -> None:
+        """Write down whose directory this is, and remove what follows from another spec.
+
+        Call it once the results of the spec are at hand.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         if not self.has_results_of(spec):
-            for path in self._results:
+            for path in (*self._results, *self.path.glob(rescored_file("*"))):
                 path.unlink(missing_ok=True)
+            shutil.rmtree(self.path / PLOTS, ignore_errors=True)
         write_file(self._spec, encode_json(spec.model_dump(mode="json")))
 
     def check_holds_no_run(self) -> None:

@@ -177,7 +177,9 @@ class SuiteRunner:
         return True
 
     def _finish(self, cell: Cell, experiment: experiments.Experiment) -> None:
-        self.finish(experiment, RunDirectory(self.directory / cell.id))
+        place = RunDirectory(self.directory / cell.id)
+        place.renew(self._with_profile(cell))
+        self.finish(experiment, place)
         self._profiles.setdefault(cell.id, "")
         phase = state_name(experiment.state)
         self._note(cell, state=CellState.FINISHED, phase=phase, waits_for="", error="")

@@ -54,14 +54,19 @@ def test_a_run_of_another_spec_is_refused_by_the_field_that_differs(tmp_path, sp
 def test_a_spec_that_keeps_its_evaluations_replaces_the_results(tmp_path, spec, changes):
     directory = RunDirectory(tmp_path)
     directory.claim(spec)
-    results = tmp_path / "results.json"
-    results.touch()
+    (tmp_path / "plots").mkdir()
+    stale = [tmp_path / name for name in ("results.json", "rescored-exact.json", "plots/a.png")]
+    for file in stale:
+        file.touch()
     directory.claim(spec)
-    assert directory.has_results_of(spec)
+    directory.renew(spec)
     changed = parse_spec({**spec.model_dump(mode="json"), **changes})
     directory.check(changed)
     directory.claim(changed)
-    assert not results.exists()
+    assert directory.has_results_of(spec), "an interrupted run keeps the finished one"
+    assert all(file.exists() for file in stale)
+    directory.renew(changed)
+    assert not any(file.exists() for file in stale)
     directory.check(spec)
     with pytest.raises(ConflictError):
         directory.check(reseeded(changed, 43))
