@@ -257,14 +257,21 @@ def check_locally(
     check_no_row_is_shared(task, loaded)
 
 
-def count_overlap(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:
-    """Return how many held-out rows have the prompt of a selection row."""
-    task, named = task_of(spec), spec.task
-    selection = _local_rows(task, named.selection, "task.selection", folders)
-    heldout = _local_rows(task, named.heldout, "task.heldout", folders)
-    if selection is None or heldout is None:
-        return None
-    return len(shared_prompts(task, heldout.rows, selection.rows))
+def remarks_on_rows(data: Splits) -> list[str]:
+    """Return remarks on rows that occur twice in a split, or in one that chooses and held out."""
+    heldout = data.heldout.rows
+    choosing = {"selection": data.selection, "development": data.development}
+    splits = {name: split.rows for name, split in choosing.items() if split is not None}
+    remarks = [
+        f"{count} of {len(heldout)} held-out rows have the prompts of {name} rows"
+        for name, rows in splits.items()
+        if (count := len(shared_prompts(data.task, heldout, rows)))
+    ]
+    for name, rows in (*splits.items(), ("held-out", heldout)):
+        firsts = {there for _, there in shared_prompts(data.task, rows, rows)}
+        if count := len(rows) - len(firsts):
+            remarks.append(f"{count} of {len(rows)} {name} rows repeat the prompt of another")
+    return remarks
 
 
 def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:

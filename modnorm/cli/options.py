@@ -129,12 +129,18 @@ def seeded(spec: "ExperimentSpec", seed: int | None) -> "ExperimentSpec":
 
 def check_spec(spec: "ExperimentSpec", file: Path | None = None) -> None:
     """Refuse a spec before a lab is started, as far as this machine can check it."""
-    from modnorm.engines import engine_names
+    from modnorm.engines import engine_names, is_vllm
     from modnorm.spec import located
     from modnorm.spec_checks import check_locally
 
     with located(file) if file is not None else nullcontext():
         check_locally(spec, folders=settings().split_folders, engines=engine_names())
+        if (fields := spec.engine.vllm_fields) and not is_vllm(spec.engine.name):
+            raise InvalidInputError(
+                "there is no vLLM with a GPU on this machine",
+                field=f"engine.{fields[0]}",
+                remedy="remove it, or submit the spec to a lab that has one",
+            )
 
 
 def check_model(spec: "ExperimentSpec") -> None:

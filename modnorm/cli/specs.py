@@ -53,7 +53,8 @@ def validate(spec_files: SpecFiles) -> None:
 
     Checks syntax, fields, names, rows, profile and model as far as they are on this machine, as
     `modnorm run` does before it starts. It asks the Hugging Face Hub whether it has the model;
-    nothing is downloaded and no weights are read. Names the inputs that only a run can check.
+    nothing is downloaded, and of the weights only names and shapes are read. Names the inputs that
+    only a run can check.
     Every file is checked; exit code 2 if one is refused.
     """
     entries = []
@@ -72,7 +73,9 @@ def validate(spec_files: SpecFiles) -> None:
 
 def _checked(path: Path) -> dict[str, object]:
     """Check a spec, print what a run has to check, and return the entry of the document."""
-    from modnorm.spec_checks import count_overlap
+    from modnorm.checkpoint.reference import find_local_checkpoint
+    from modnorm.spec import located
+    from modnorm.spec_checks import load_splits, remarks_on_rows
 
     spec = read_spec(path)
     check_spec(spec, path)
@@ -85,21 +88,29 @@ def _checked(path: Path) -> dict[str, object]:
         settings().check_cache()
     except InvalidInputError as error:
         obstacles.append(error.reason)
-    overlap = count_overlap(spec, folders=settings().split_folders)
+    remarks = []
+    if not any(name.startswith(("task", "iterative", "distillation")) for name in absent):
+        splits = load_splits(spec, roots=None, folders=settings().split_folders)
+        remarks = remarks_on_rows(splits)
+        checkpoint = find_local_checkpoint(spec.model.name, spec.model.revision)
+        if checkpoint is not None:
+            from modnorm.prompt_checks import check_prompts  # loads torch
+
+            with located(path):
+                check_prompts(spec, splits, checkpoint)
     names = ", ".join(absent)
     rest = f"; not on this machine, so the run downloads and checks: {names}" if names else ""
     echo(f"{path}: valid{rest}")
     for obstacle in obstacles if not output.as_json else ():
         note(f"{obstacle}; a run on this machine would fail")
-    if overlap and not output.as_json:
-        rows = f"{overlap} held-out rows have the prompts of selection rows"
-        note(f"{rows}: they do not test the selection")
+    for remark in remarks if not output.as_json else ():
+        note(remark)
     return {
         "file": str(path),
         "valid": True,
         "unchecked": absent,
         "obstacles": obstacles,
-        "overlap": overlap,
+        "remarks": remarks,
     }
 
 

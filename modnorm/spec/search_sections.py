@@ -34,17 +34,22 @@ class EngineSpec(Section):
     """`population`: vLLM verifies drafts from other candidates' answers (docs/drafts.md). `auto`:
     so wherever vLLM runs with fast numerics."""
 
-    @model_validator(mode="after")
-    def _is_of_vllm(self) -> Self:
+    @property
+    def vllm_fields(self) -> list[str]:
+        """Fields that ask for what only vLLM on a GPU has."""
         asked = {
             "tensor_parallel_size": self.tensor_parallel_size > 1,
             "numerics": self.numerics != "fast",
             "drafts": self.drafts == "population",
         }
-        for field, is_asked in asked.items():
-            if is_asked and self.name == "transformers":
-                raise field_fault(field, "the transformers engine has no such setting; use vllm")
-        if asked["numerics"] and asked["drafts"]:
+        return [field for field, is_asked in asked.items() if is_asked]
+
+    @model_validator(mode="after")
+    def _is_of_vllm(self) -> Self:
+        asked = self.vllm_fields
+        if asked and self.name == "transformers":
+            raise field_fault(asked[0], "the transformers engine has no such setting; use vllm")
+        if {"numerics", "drafts"} <= set(asked):
             raise field_fault(
                 "drafts",
                 "rounding then depends on earlier answers, so it needs `numerics: fast`; "

@@ -40,17 +40,14 @@ def test_validate_checks_every_file(modnorm, tmp_path):
     assert err.startswith(f"error: {bad}:39: population.prefixes: ")
 
 
-def test_validate_counts_held_out_rows_that_are_selection_rows(modnorm, modnorm_json, tmp_path):
+def test_validate_counts_rows_that_occur_twice(modnorm, modnorm_json, tmp_path):
     file = tmp_path / "spec.yaml"
     assert modnorm("init", file)[0] == 0
-    assert modnorm_json("validate", file)[0]["overlap"] == 0
+    assert modnorm_json("validate", file)[0]["remarks"] == []
     heldout = '"bundled:countdown-heldout", limit: 50'
     shared = '"bundled:countdown-selection", offset: 60, limit: 10'
     file.write_text(file.read_text().replace(heldout, shared))
-    told = (
-        "note: 4 held-out rows have the prompts of selection rows: they do not test the "
-        "selection\n"
-    )
+    told = "note: 4 of 10 held-out rows have the prompts of selection rows\n"
     assert modnorm("validate", file) == (0, f"{file}: valid\n", told)
 
 
@@ -71,7 +68,7 @@ def test_validate_states_what_only_a_run_can_check(
     )
     entry = modnorm_json("validate", file)[0]
     assert entry["valid"]
-    assert entry["overlap"] is None
+    assert entry["remarks"] == []
 
 
 def test_plan_counts_jobs_tokens_and_hours(modnorm, modnorm_json, tmp_path):

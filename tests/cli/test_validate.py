@@ -115,3 +115,38 @@ def test_a_cache_that_cannot_be_written_is_found_before_any_work(
         err = refusal(words[0], file, *words[1:])
         assert err == f"error: {fault} (set it to a directory that can be written)\n"
     assert not list(tmp_path.glob("runs/*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"task": {"max_tokens": 2000}}, " and 2000 completion tokens exceed the 2048 positions"),
+        ({"engine": {"max_model_len": 64}}, "engine.max_model_len: the longest prompt has "),
+        ({"engine": {"name": "auto", "tensor_parallel_size": 8}}, "engine.tensor_parallel_size: "),
+    ],
+)
+def test_what_a_run_refuses_at_its_start_is_refused(change, told, refusal, spec):
+    file = spec("tiny-thicket")
+    text = yaml.safe_load(file.read_text())
+    file.write_text(
+        yaml.safe_dump(text | {key: text.get(key, {}) | change[key] for key in change})
+    )
+    assert told in refusal("validate", file)
+
+
+def test_truncated_weights_are_refused(refusal, spec, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(resolve_checkpoint("tiny-thicket").directory, model)
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    assert "model" in refusal("validate", spec(model))
+
+
+def test_rows_that_repeat_another_are_counted(modnorm, spec, tmp_path):
+    file, rows = spec("tiny-thicket"), tmp_path / "rows.jsonl"
+    rows.write_text('{"numbers": [1, 2, 3, 4], "target": 10}\n' * 3)
+    text = yaml.safe_load(file.read_text())
+    text["task"]["heldout"] = str(rows)
+    file.write_text(yaml.safe_dump(text))
+    told = "note: 2 of 3 held-out rows repeat the prompt of another\n"
+    assert modnorm("validate", file) == (0, f"{file}: valid\n", told)

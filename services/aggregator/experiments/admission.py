@@ -5,9 +5,7 @@ the experts and its held-out rows the questions.
 """
 
 import hashlib
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +15,7 @@ from modnorm.analysis.run_data import select_ensemble
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.perturbation.methods import needs_profile
 from modnorm.prediction.ensemble_definition import check_votes, require_equal_prompts
+from modnorm.prompt_checks import check_length, naming_rows
 from modnorm.sandbox import Runner
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from modnorm.services.aggregator.storage.lookups import StoredText, find_experiment, load_rows
@@ -26,26 +25,23 @@ from modnorm.services.common.settings import AggregatorSettings
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.spec.experiment import suffixed
 from modnorm.spec_checks import (
-    Splits,
     check_calibration,
     check_engine,
     check_names,
     check_radius_is_tested_elsewhere,
     check_resolved,
-    development_of,
     find_generator,
     load_splits,
     names_stored_profile,
     read_profile,
+    remarks_on_rows,
 )
 from modnorm.tasks import Row, check_sandbox
 from modnorm.tasks.columns import encode_rows, prompts_digest
 from modnorm.tasks.row_files import decode_row
 from modnorm.tasks.row_loading import parse_question
-from modnorm.tasks.task_errors import shared_prompts
 from modnorm.v1 import experiment_pb2
 
-_PROMPT = re.compile(r"prompts\.([0-9]+)")
 _THREADS = 8
 """Specs checked at once. They mostly wait for the hub or the sandbox, so there may be more than
 cores. Each may hold a data set in memory, so there are few."""
@@ -99,9 +95,9 @@ class Admissions:
         data = await self._threads.run(load_splits, spec, roots=roots, folders=folders)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
         prompts = await self._threads.run(data.prompts)
-        with _naming_rows(spec, data):
+        with naming_rows(spec, data):
             model = await self._sampler.inspect(spec, prompts, max_tokens)
-        _check_length(spec, model.longest_prompt, max_tokens)
+        check_length(spec, model.longest_prompt, max_tokens)
         heldout_prompts = data.heldout_of(prompts)
         check_radius_is_tested_elsewhere(spec, data.heldout.rows, heldout_prompts)
         _check_radius(spec, model.model_digest)
@@ -130,7 +126,7 @@ class Admissions:
             "prompts_digest": prompts_digest(heldout_prompts),
         }
         texts = (selection, heldout, development, generator, profile)
-        remarks = await self._threads.run(_overlaps, data)
+        remarks = await self._threads.run(remarks_on_rows, data)
         if isolation:
             programs = f"programs of the model run in a sandbox with {isolation.summary}"
             remarks = [programs, *remarks]
@@ -167,44 +163,6 @@ class Admissions:
         return StoredText(generator.digest, generator.text)
 
 
-@contextmanager
-def _naming_rows(spec: ExperimentSpec, data: Splits) -> Iterator[None]:
-    """Replace the prompt's index in an error by the source and the place of its row."""
-    try:
-        yield
-    except InvalidInputError as error:
-        match = _PROMPT.fullmatch(error.field or "")
-        if match is None:
-            raise
-        index = int(match[1])
-        splits = [
-            ("task.selection", spec.task.selection, data.selection),
-            ("task.heldout", spec.task.heldout, data.heldout),
-        ]
-        place, chosen_on = development_of(spec)
-        if data.development and chosen_on:
-            splits.append((place, chosen_on, data.development))
-        while index >= len(splits[0][2].rows):
-            index -= len(splits.pop(0)[2].rows)
-        field, named, rows = splits[0]
-        raise InvalidInputError(
-            f"{named.source}, {rows.places[index]}: {error.message}",
-            field=field,
-            remedy=error.remedy,
-        ) from error
-
-
-def _check_length(spec: ExperimentSpec, longest_prompt: int, max_tokens: int) -> None:
-    """Refuse an engine whose sequences are shorter than those of the task."""
-    bound, needed = spec.engine.max_model_len, longest_prompt + max_tokens
-    if bound is not None and bound < needed:
-        raise InvalidInputError(
-            f"the longest prompt has {longest_prompt} tokens, and {max_tokens} may follow",
-            field="engine.max_model_len",
-            remedy=f"raise it to {needed}, or omit it",
-        )
-
-
 def _check_radius(spec: ExperimentSpec, model_digest: str) -> None:
     """Refuse a radius that was chosen for another model."""
     source = spec.method.radius_source
@@ -217,16 +175,6 @@ def _check_radius(spec: ExperimentSpec, model_digest: str) -> None:
             field="method.radius",
             remedy="choose a radius for this model, or set `transfer: true` beside the artifact",
         )
-
-
-def _overlaps(data: Splits) -> list[str]:
-    """Return remarks on held-out rows that have the prompt of a row that chooses."""
-    remarks, rows = [], data.heldout.rows
-    for name, choosing in (("selection", data.selection), ("development", data.development)):
-        if choosing and (count := len(shared_prompts(data.task, rows, choosing.rows))):
-            text = f"{count} of {len(rows)} held-out rows have the prompts of {name} rows"
-            remarks.append(text)
-    return remarks
 
 
 def stored_rows(rows: Sequence[Row]) -> StoredText:

@@ -1,0 +1,63 @@
+"""Checks of a spec's prompts with its tokenizer: all fit the model and the engine."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from modnorm.checkpoint.prompts import PromptEncoder, check_fit
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.errors import InvalidInputError
+from modnorm.spec import ExperimentSpec
+from modnorm.spec_checks import Splits, development_of
+
+_PROMPT = re.compile(r"prompts\.([0-9]+)")
+
+
+def check_prompts(spec: ExperimentSpec, data: Splits, checkpoint: Checkpoint) -> None:
+    """Refuse weights that do not fit their configuration, and rows that are too long."""
+    CheckpointWeights(checkpoint)
+    encoder = PromptEncoder(checkpoint)
+    max_tokens = spec.task.max_tokens or data.task.max_tokens
+    with naming_rows(spec, data):
+        prompts = [encoder.encode(messages) for messages in data.prompts()]
+        longest = check_fit(prompts, max_tokens, checkpoint)
+    check_length(spec, longest, max_tokens)
+
+
+@contextmanager
+def naming_rows(spec: ExperimentSpec, data: Splits) -> Iterator[None]:
+    """Replace the prompt's index in an error by the source and the place of its row."""
+    try:
+        yield
+    except InvalidInputError as error:
+        match = _PROMPT.fullmatch(error.field or "")
+        if match is None:
+            raise
+        index = int(match[1])
+        splits = [
+            ("task.selection", spec.task.selection, data.selection),
+            ("task.heldout", spec.task.heldout, data.heldout),
+        ]
+        place, chosen_on = development_of(spec)
+        if data.development and chosen_on:
+            splits.append((place, chosen_on, data.development))
+        while index >= len(splits[0][2].rows):
+            index -= len(splits.pop(0)[2].rows)
+        field, named, rows = splits[0]
+        raise InvalidInputError(
+            f"{named.source}, {rows.places[index]}: {error.message}",
+            field=field,
+            remedy=error.remedy,
+        ) from error
+
+
+def check_length(spec: ExperimentSpec, longest_prompt: int, max_tokens: int) -> None:
+    """Refuse an engine whose sequences are shorter than those of the task."""
+    bound, needed = spec.engine.max_model_len, longest_prompt + max_tokens
+    if bound is not None and bound < needed:
+        raise InvalidInputError(
+            f"the longest prompt has {longest_prompt} tokens, and {max_tokens} may follow",
+            field="engine.max_model_len",
+            remedy=f"raise it to {needed}, or omit it",
+        )
