@@ -159,6 +159,7 @@ class Aggregator(GrpcService):
         """Refuse new calls, finish those in progress, and close all parts."""
         await super().stop()
         self._admissions.close()
+        self._experiments.close()
         await self._tasks.settle()
         for task in self._background:
             task.cancel()

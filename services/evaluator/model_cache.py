@@ -83,7 +83,7 @@ class LoadedModel:
         self._encoder = PromptEncoder(checkpoint)
         self._artifacts = artifacts
         self._prompts: BoundedDict[tuple[str, str], Prompts] = BoundedDict(KEPT)
-        self._replays: BoundedDict[tuple[str, str, int], Mapping[str, str]] = BoundedDict(KEPT)
+        self._replays: BoundedDict[str, str] = BoundedDict(KEPT)
 
     def prompts(self, task: Task, rows_digest: str) -> Prompts:
         """Return the prompts of a task's rows, in row order."""
@@ -95,13 +95,16 @@ class LoadedModel:
         return self._prompts.find((task.scorer, rows_digest), load)
 
     def replay(self, task: Task, job: messages.Job, poll: Callable[[], None]) -> Mapping[str, str]:
-        """Replay a few selection prompts on the base model, once an experiment."""
+        """Return digests of the base model's answers to a few selection prompts, and of these.
 
-        def load() -> Mapping[str, str]:
-            prompts = self.prompts(task, job.replay_digest)
-            return replay(self.engine, prompts, job.max_tokens, poll)
-
-        return self._replays.find((task.scorer, job.replay_digest, job.max_tokens), load)
+        Every report contains them. Prompts are answered once: later, drafts may round differently.
+        """
+        prompts = self.prompts(task, job.replay_digest)[:PROMPTS]
+        limits = GenerationLimits(min(job.max_tokens, TOKENS))
+        request = [self.engine.model_digest, [list(each) for each in prompts], limits.max_tokens]
+        name = _digest(request)
+        canary = self._replays.find(name, lambda: replay(self.engine, prompts, limits, poll))
+        return {"canary": canary, "canary_of": name}
 
 
 class ModelCache:
@@ -211,19 +214,16 @@ _BROKEN = "not finite"
 
 
 def replay(
-    engine: Engine, prompts: Sequence[Sequence[int]], max_tokens: int, poll: Callable[[], None]
-) -> Mapping[str, str]:
-    """Return digests of the base model's answers, which every report contains."""
-    replayed, limits = prompts[:PROMPTS], GenerationLimits(min(max_tokens, TOKENS))
-    request = [engine.model_digest, [list(prompt) for prompt in replayed], limits.max_tokens]
+    engine: Engine, prompts: Prompts, limits: GenerationLimits, poll: Callable[[], None]
+) -> str:
+    """Return a digest of the base model's answers."""
     engine.rebase(None)
     try:
-        with closing(engine.generate(replayed, limits, poll=poll)) as completions:
-            answers = _digest(sorted((one.index, one.text, one.tokens) for one in completions))
+        with closing(engine.generate(prompts, limits, poll=poll)) as completions:
+            return _digest(sorted((one.index, one.text, one.tokens) for one in completions))
     except CandidateError as error:
         logger.warning("the base model fails: %s", error)
-        answers = _BROKEN
-    return {"canary": answers, "canary_of": _digest(request)}
+        return _BROKEN
 
 
 def _digest(content: object) -> str:

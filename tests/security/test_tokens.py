@@ -9,7 +9,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from modnorm.cli import main
 from modnorm.client.connection import get_run_file, list_run_files
-from modnorm.errors import NotFoundError
+from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.services.common.access import ALLOWED, OPEN
 from modnorm.services.common.healthcheck import check
 from modnorm.v1 import (
@@ -162,6 +162,9 @@ def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refus
         with pytest.raises(NotFoundError) as hidden:
             read()
         assert made.id in hidden.value.message
+    page = experiment_pb2.ListExperimentsRequest(page_token=made.id)
+    with pytest.raises(InvalidInputError, match="no experiment has this id"):
+        theirs.call("ListExperiments", page, experiment_pb2.ListExperimentsResponse)
     with pytest.raises(NotFoundError) as absent:
         theirs.get("nobody")
     assert absent.value.message == "there is no experiment 'nobody'"

@@ -24,7 +24,7 @@ from modnorm.services.aggregator.experiments.run_directories import RunDirectori
 from modnorm.services.aggregator.notifications import Notifier
 from modnorm.services.aggregator.storage.tables import TERMINAL
 from modnorm.services.common.access import current_caller
-from modnorm.services.common.background import ShieldedTasks
+from modnorm.services.common.background import ShieldedTasks, SlowThreads
 from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.conversions import spec_from_proto
 
@@ -35,6 +35,8 @@ CHUNK_BYTES = 512 * 1024
 PAGE_BYTES = 2 * 2**20
 """Size that ends a page of experiments, well below gRPC's default message limit."""
 _WATCH_BATCH = 200
+_WRITERS = 2
+"""Run directories made at once or waited for: each takes seconds, and one is written at a time."""
 
 
 class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
@@ -60,6 +62,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         self._follow_up = follow_up
         self._tasks = tasks
         self._on_create = on_create
+        self._writers = SlowThreads(_WRITERS, "run-writer")
+
+    def close(self) -> None:
+        """Stop the threads, after the last call."""
+        self._writers.close()
 
     @override
     async def CreateExperiment(
@@ -154,7 +161,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> experiment_pb2.ListRunFilesResponse:
         """List the files of a finished experiment's directory; the first call writes it."""
         await self._check_visible(request.experiment_id)
-        files = await asyncio.to_thread(self._runs.files, request.experiment_id)
+        files = await self._writers.run(self._runs.files, request.experiment_id)
         return experiment_pb2.ListRunFilesResponse(files=files)
 
     @override
@@ -165,7 +172,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         await self._check_visible(request.experiment_id)
         if request.offset < 0:
             raise InvalidInputError("an offset is not negative", field="offset")
-        path = await asyncio.to_thread(self._runs.file, request.experiment_id, request.name)
+        path = await self._writers.run(self._runs.file, request.experiment_id, request.name)
         with path.open("rb") as file:
             file.seek(request.offset)
             while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):

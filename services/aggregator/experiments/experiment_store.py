@@ -163,7 +163,7 @@ class ExperimentStore:
         with self._database.read() as session:
             if after:
                 last = session.get(Experiment, after)
-                if last is None:
+                if last is None or scope not in (None, last.tenant):
                     raise InvalidInputError("no experiment has this id", field="page_token")
                 query = query.where(tuple_(*newest) < (last.create_time, last.id))
             return [(experiment, progress) for experiment, progress in session.exec(query)]
