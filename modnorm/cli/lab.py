@@ -29,12 +29,13 @@ from modnorm.cli.options import (
     SpecFile,
     arg,
     connect,
+    lab_of,
     opt,
     read_spec,
     seeded,
     settings,
 )
-from modnorm.errors import InvalidInputError, UnreachableError
+from modnorm.errors import InvalidInputError
 from modnorm.wire.tokens import DEFAULT_TENANT, Role
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def show(
 
     With --out, write the files of a lab's experiment that `run` writes.
     """
-    if server is None and out is None and Path(run).is_dir():
+    if out is None and lab_of(run, server) is None:
         from modnorm.cli.results import show_directory
 
         show_directory(Path(run))
@@ -138,20 +139,11 @@ def show(
     from modnorm.client.fetching import save_run_to
 
     experiment_id = _id(run)
-    try:
-        with connect(server) as client:
-            experiment = get_experiment(client, experiment_id)
-            if out is not None:
-                save_run_to(client, experiment_id, out)
-            _show_experiment(client, experiment, place=out)
-    except UnreachableError as error:
-        if server is not None:
-            raise
-        raise UnreachableError(
-            f"there is no directory {run}; as for an experiment, {error.message}",
-            field="run",
-            remedy=error.remedy,
-        ) from error
+    with connect(server) as client:
+        experiment = get_experiment(client, experiment_id)
+        if out is not None:
+            save_run_to(client, experiment_id, out)
+        _show_experiment(client, experiment, place=out)
     if out is not None and (out / "report.html").is_file():
         say(f"report: {out / 'report.html'}")
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
+from uuid import UUID
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
@@ -176,8 +177,14 @@ def lab_of(run: str, server: str | None) -> str | None:
     """Return the server of the lab that ran RUN; None if RUN is on this machine."""
     if server is not None or Path(run).exists():
         return server
-    found = settings()
-    return found.server if "server" in found.model_fields_set else None
+    return settings().server if _is_id(run) else None
+
+
+def _is_id(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
 
 
 def local_run(run: str, server: str | None = None) -> Path:
@@ -187,7 +194,7 @@ def local_run(run: str, server: str | None = None) -> Path:
         return Path(run)
     from modnorm.client.fetching import cached_run
 
-    with connect(lab) as client:
+    with connect(server) as client:
         try:
             return cached_run(client, run)
         except NotFoundError as error:

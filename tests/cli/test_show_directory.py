@@ -78,12 +78,13 @@ def test_a_path_is_no_id(modnorm, refusal, tmp_path):
 
 
 @pytest.mark.usefixtures("quick_retries")
-def test_a_directory_that_is_not_there_is_named_before_the_lab(modnorm, monkeypatch, free_address):
-    monkeypatch.setenv("MODNORM_SERVER", free_address)
-    code, _, err = modnorm("show", "first-run")
+@pytest.mark.parametrize("command", ["show", "candidates"])
+def test_only_the_id_of_an_experiment_asks_a_lab(command, modnorm, refusal, tmp_path, monkeypatch):
+    monkeypatch.setenv("MODNORM_SERVER", f"unix:{tmp_path}/nobody.sock")
+    assert "error: run: first-run does not exist (" in refusal(command, "first-run")
+    code, _, err = modnorm(command, "4be12f0c-97cb-5a1e-8bd8-0e0d27f3bd2a")
     assert code == 1
-    assert err.startswith("error: run: there is no directory first-run; as for an experiment, ")
-    assert free_address in err
+    assert "nobody.sock" in err
 
 
 def test_a_folder_of_folders_with_runs_names_them(refusal, tmp_path):
