@@ -257,8 +257,8 @@ def check_locally(
     check_no_row_is_shared(task, loaded)
 
 
-def remarks_on_rows(data: Splits) -> list[str]:
-    """Return remarks on rows that occur twice in a split, or in one that chooses and held out."""
+def remarks_on_rows(spec: ExperimentSpec, data: Splits) -> list[str]:
+    """Return remarks on rows that occur twice, and on a calibration with few rows."""
     heldout = data.heldout.rows
     choosing = {"selection": data.selection, "development": data.development}
     splits = {name: split.rows for name, split in choosing.items() if split is not None}
@@ -271,6 +271,9 @@ def remarks_on_rows(data: Splits) -> list[str]:
         firsts = {there for _, there in shared_prompts(data.task, rows, rows)}
         if count := len(rows) - len(firsts):
             remarks.append(f"{count} of {len(rows)} {name} rows repeat the prompt of another")
+    asked, rows = spec.calibration.examples, len(data.selection.rows)
+    if needs_profile(spec.method.name) and spec.method.profile is None and rows < asked:
+        remarks.append(f"the {rows} selection rows calibrate: calibration.examples is {asked}")
     return remarks
 
 

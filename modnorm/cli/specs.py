@@ -91,7 +91,7 @@ def _checked(path: Path) -> dict[str, object]:
     remarks = []
     if not any(name.startswith(("task", "iterative", "distillation")) for name in absent):
         splits = load_splits(spec, roots=None, folders=settings().split_folders)
-        remarks = remarks_on_rows(splits)
+        remarks = remarks_on_rows(spec, splits)
         checkpoint = find_local_checkpoint(spec.model.name, spec.model.revision)
         if checkpoint is not None:
             from modnorm.prompt_checks import check_prompts  # loads torch

@@ -150,3 +150,14 @@ def test_rows_that_repeat_another_are_counted(modnorm, spec, tmp_path):
     file.write_text(yaml.safe_dump(text))
     told = "note: 2 of 3 held-out rows repeat the prompt of another\n"
     assert modnorm("validate", file) == (0, f"{file}: valid\n", told)
+
+
+def test_a_calibration_with_fewer_rows_than_asked_is_told(modnorm, spec):
+    file = spec("tiny-thicket")
+    text = yaml.safe_load(file.read_text())
+    text["method"] = {"name": "modular_norm", "radius": 0.1}
+    text["calibration"] = {"examples": 4000}
+    rows = text["task"]["selection"]["limit"]
+    file.write_text(yaml.safe_dump(text))
+    told = f"note: the {rows} selection rows calibrate: calibration.examples is 4000\n"
+    assert modnorm("validate", file) == (0, f"{file}: valid\n", told)

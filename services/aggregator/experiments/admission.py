@@ -126,7 +126,7 @@ class Admissions:
             "prompts_digest": prompts_digest(heldout_prompts),
         }
         texts = (selection, heldout, development, generator, profile)
-        remarks = await self._threads.run(remarks_on_rows, data)
+        remarks = await self._threads.run(remarks_on_rows, spec, data)
         if isolation:
             programs = f"programs of the model run in a sandbox with {isolation.summary}"
             remarks = [programs, *remarks]
