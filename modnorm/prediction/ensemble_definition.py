@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
+from modnorm.files import canonical_json
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec, ModelSpec
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _FIELD = "run"
 StoredScaleMap = Annotated[
     ScaleMap,
-    PlainValidator(lambda content: ScaleMap.from_json(json.dumps(content))),
+    PlainValidator(lambda content: ScaleMap.from_json(canonical_json(content))),  # refuses NaN
     PlainSerializer(lambda scale_map: json.loads(scale_map.to_json())),
 ]
 """A scale map whose form in a manifest is its own JSON."""

@@ -1,12 +1,13 @@
 """The portable manifest of an ensemble: a file that rebuilds its checkpoints anywhere.
 
-It names the base by digest, and holds scale map, descriptors and the SHA-256 of each expert's
-weights. One example prompt shows whether task and chat template still make the same tokens.
+It names the base by digest, and holds the scale map and, for each expert, its descriptor and the
+SHA-256 of descriptor and weights. One example prompt shows whether task and chat template still
+make the same tokens.
 """
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -17,6 +18,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
 from modnorm.files import read_fault, read_text
 from modnorm.perturbation.adapters import candidate_digests
+from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.spec.section import plain_words
 from modnorm.tasks.row_files import Raw
@@ -61,9 +63,11 @@ class EnsembleManifest:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
     ensemble: EnsembleDefinition
     prompt: ExamplePrompt
+    descriptors_sha256: tuple[Sha256, ...]
+    """Digest of each expert's descriptor, best-ranked expert first."""
     weights_sha256: tuple[Sha256, ...]
-    """Digest of each expert's weights, best-ranked expert first."""
-    format: Literal["modnorm-ensemble-2"]
+    """Digest of each expert's weights, in the same order. Only `rebuild` makes all weights."""
+    format: Literal["modnorm-ensemble-3"]
 
     def narrowed(self, population: int | None, size: int | None) -> EnsembleDefinition:
         """Return the ensemble of the first K experts."""
@@ -93,8 +97,18 @@ def make_manifest(
     """Return the manifest of an ensemble; each expert's weights are made once, to digest them."""
     prompt = ExamplePrompt.of(ensemble, base, example)
     descriptors = [expert.descriptor for expert in ensemble.experts]
-    digests = candidate_digests(base, descriptors, ensemble.scale_map)
-    return EnsembleManifest(ensemble, prompt, digests, "modnorm-ensemble-2")
+    return EnsembleManifest(
+        ensemble,
+        prompt,
+        descriptors_sha256=tuple(map(descriptor_sha256, descriptors)),
+        weights_sha256=candidate_digests(base, descriptors, ensemble.scale_map),
+        format="modnorm-ensemble-3",
+    )
+
+
+def descriptor_sha256(descriptor: Descriptor) -> str:
+    """Return the SHA-256 of a descriptor, all of whose fields it covers."""
+    return hashlib.sha256(json.dumps(asdict(descriptor), sort_keys=True).encode()).hexdigest()
 
 
 def read_ensemble_manifest(path: Path) -> EnsembleManifest:
@@ -113,17 +127,21 @@ def read_ensemble_manifest(path: Path) -> EnsembleManifest:
         raise _refused(path, read_fault(error)) from error
     ensemble = manifest.ensemble
     scale_map, experts = ensemble.scale_map, ensemble.experts
-    for place, expert in enumerate(experts):
+    if {len(manifest.descriptors_sha256), len(manifest.weights_sha256)} != {len(experts)}:
+        raise _refused(path, "it does not state the digests of each expert")
+    for place, (expert, sha256) in enumerate(
+        zip(experts, manifest.descriptors_sha256, strict=True)
+    ):
         descriptor = f"ensemble.experts.{place}.descriptor"
         if expert.descriptor.coefficients is None:
             raise _refused(path, f"{descriptor}.coefficients: must be given")
         if expert.descriptor.lineage:
             raise _refused(path, f"{descriptor}.lineage: must be empty")
+        if descriptor_sha256(expert.descriptor) != sha256:
+            raise _refused(path, f"{descriptor}: has another SHA-256 than the manifest states")
     stated = {expert.descriptor.scale_map for expert in experts}
     if stated != {scale_map.digest} or scale_map.model_digest != ensemble.model_digest:
         raise _refused(path, "its scale map has another digest, or model, than it states")
-    if len(manifest.weights_sha256) != len(experts):
-        raise _refused(path, "it does not state the digest of each expert's weights")
     return manifest
 
 

@@ -61,6 +61,7 @@ def test_a_manifest_predicts_as_its_run_does(modnorm, manifest, finished):
 
 DELETED = object()
 FIRST = "ensemble.experts.0"
+OTHER_DESCRIPTOR = f"{FIRST}.descriptor: has another SHA-256 than the manifest states"
 
 
 def change(manifest, path, value):
@@ -84,14 +85,20 @@ def change(manifest, path, value):
         ("ensemble.model_digest", "7", "another digest, or model"),
         ("ensemble.scale_map.tensors.0", DELETED, "another digest"),
         ("ensemble.scale_map.tensors.0.mass", DELETED, "scale_map: "),
+        ("ensemble.scale_map.tensors.0.mass", float("nan"), "scale_map: "),
         (f"{FIRST}.descriptor.coefficients", "?", "coefficients"),
-        ("weights_sha256.0", DELETED, "each expert's weights"),
+        ("weights_sha256.0", DELETED, "digests of each expert"),
         (f"{FIRST}.descriptor.coefficients", None, "0.descriptor.coefficients: must be given"),
         (f"{FIRST}.descriptor.coefficients", DELETED, "0.descriptor.coefficients: must be given"),
         (f"{FIRST}.descriptor.lineage", "7", "experts.0.descriptor.lineage: must be empty"),
         (f"{FIRST}.index", -1, "experts.0.index: must be at least 0"),
         ("format", DELETED, "format: must be given"),
-        ("format", "modnorm-ensemble-1", "only modnorm-ensemble-2"),
+        ("format", "modnorm-ensemble-2", "only modnorm-ensemble-3"),
+        ("descriptors_sha256.0", DELETED, "digests of each expert"),
+        (f"{FIRST}.descriptor.seed", 7, OTHER_DESCRIPTOR),
+        (f"{FIRST}.descriptor.coefficients.0", 0.1, OTHER_DESCRIPTOR),
+        (f"{FIRST}.descriptor.coefficients.0", float("nan"), OTHER_DESCRIPTOR),
+        (f"{FIRST}.descriptor.coefficients.0", DELETED, OTHER_DESCRIPTOR),
     ],
 )
 def test_what_is_no_manifest_is_refused(manifest, path, value, told):
@@ -101,10 +108,19 @@ def test_what_is_no_manifest_is_refused(manifest, path, value, told):
     assert told in caught.value.message
 
 
-def test_nothing_is_predicted_or_served_with_other_prompts(modnorm, manifest, finished):
-    change(manifest, "prompt.question.question", "7?")
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("prompt.question.question", "7?", "makes another prompt here"),
+        (f"{FIRST}.descriptor.seed", 7, OTHER_DESCRIPTOR),
+    ],
+)
+def test_nothing_is_predicted_or_served_from_a_changed_manifest(
+    modnorm, manifest, finished, path, value, told
+):
+    change(manifest, path, value)
     questions = finished / "rows" / "heldout.jsonl"
     for command in (("predict", manifest, "--input", questions), ("serve", manifest)):
         refused = modnorm(*command, check=False)
         assert refused.returncode == 2
-        assert "makes another prompt here" in refused.stderr
+        assert told in refused.stderr

@@ -10,7 +10,8 @@ from tests.prediction.test_predictor import ensemble
 @pytest.fixture
 def manifest():
     prompt = ExamplePrompt(question={}, tokens_sha256="0" * 64)
-    return EnsembleManifest(ensemble([1, 2]), prompt, ("0" * 64,) * 2, "modnorm-ensemble-2")
+    digests = ("0" * 64,) * 2
+    return EnsembleManifest(ensemble([1, 2]), prompt, digests, digests, "modnorm-ensemble-3")
 
 
 def test_a_manifest_has_ensembles_of_its_first_experts(manifest):
