@@ -96,7 +96,7 @@ def test_a_radius_belongs_to_its_method(method, field):
 
 
 def test_sigma_under_a_misspelt_name_shows_the_name():
-    with pytest.raises(InvalidInputError, match=r"the name is 'randopts'.* correct the name"):
+    with pytest.raises(InvalidInputError, match=r"'randopts'.*name: did you mean randopt\?"):
         make(method={"name": "randopts", "sigma": 0.1})
     with error_at("method.name"):
         make(method={"sigma": 0.1})

@@ -116,13 +116,9 @@ def _plan_trials(
 ) -> "list[ExperimentSpec]":
     """Return the checked specs of all trials: every radius under every seed."""
     from modnorm.client.tuning import check_development_rows, development_rows, trial_spec
+    from modnorm.radius.artifact import check_scales
 
-    if 0 in radii:  # for a spec that is a radius which was not given
-        raise InvalidInputError(
-            "0 moves nothing, so every candidate is the base",
-            field="radii",
-            remedy="name positive numbers, for instance 0.08,0.16,0.32",
-        )
+    check_scales("radii", radii)
     if heldout is None:
         raise InvalidInputError(
             "development rows are missing, and the spec's held-out rows are for the test",

@@ -262,14 +262,19 @@ def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> No
         raise InvalidInputError(
             f"there are {len(radii)} radii", field="radii", remedy=f"give 1 to {MAX_RADII}"
         )
-    for name, values in (("radii", radii), ("sigma", (sigma,))):
-        for value in values:
-            if not MIN_RADIUS <= value <= MAX_RADIUS:
-                raise InvalidInputError(
-                    f"must be from {MIN_RADIUS:g} to {MAX_RADIUS:g}, not {value:g}",
-                    field=name,
-                    remedy="for example the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
-                )
+    check_scales("radii", radii)
+    check_scales("sigma", [sigma])
+
+
+def check_scales(field: str, scales: Sequence[float]) -> None:
+    """Refuse radii or sigmas that are out of bounds or no numbers."""
+    for scale in scales:
+        if not MIN_RADIUS <= scale <= MAX_RADIUS:
+            raise InvalidInputError(
+                f"must be from {MIN_RADIUS:g} to {MAX_RADIUS:g}, not {scale:g}",
+                field=field,
+                remedy="for example the paper's: radii 0.08,0.16,0.32, sigma 0.0005",
+            )
 
 
 def check_count(prompts: int, wanted: int) -> None:

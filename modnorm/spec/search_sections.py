@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from modnorm.hints import did_you_mean
 from modnorm.spec.section import Float, Int, Name, Section, field_fault
 from modnorm.spec_limits import MAX_COUNT, MAX_RANK, MAX_SEED
 
@@ -333,10 +334,11 @@ def _radius_fault(radius: float) -> str:
 def _check_sigma(data: Mapping[str, object]) -> None:
     """Refuse sigma for other methods than randopt; the message shows a misspelt name."""
     if data["name"] != "randopt":
+        hint = did_you_mean(str(data["name"]), ["randopt"])
         raise field_fault(
             "sigma",
             f"sigma is the radius of randopt, but the name is {data['name']!r}; "
-            "use radius, or correct the name",
+            f"use radius, or correct the name{f': {hint}' if hint else ''}",
         )
     if "radius" in data:
         raise field_fault("sigma", "is another name of radius, which is set too; leave one out")

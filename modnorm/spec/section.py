@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, NamedTuple, get_args
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -270,13 +271,26 @@ def _sections(hint: object) -> Iterator[type[BaseModel]]:
 
 def _place(kind: type[BaseModel], fault: ErrorDetails) -> list[int | str]:
     """Return the path of a fault; pydantic places some faults at the section."""
-    place, _ = _walk(kind, fault["loc"])
+    place, sections = _walk(kind, fault["loc"])
     match fault["type"]:
         case "extra_forbidden":  # an unknown field is no tag, even if some field may hold its name
             place, _ = _walk(kind, fault["loc"][:-1])
             place.append(fault["loc"][-1])
         case "field_fault":
-            place.extend(fault["ctx"]["field"].split("."))
+            name, *inner = fault["ctx"]["field"].split(".")
+            place += [_written_name(sections, name, fault["input"]), *inner]
         case "union_tag_invalid" | "union_tag_not_found":
             place.append(fault["ctx"]["discriminator"].strip("'"))
     return place
+
+
+def _written_name(sections: Sequence[type[BaseModel]], name: str, content: object) -> str:
+    """Return the name that a content has for a field with several names."""
+    for section in sections:
+        field = section.model_fields.get(name)
+        if field and isinstance(field.validation_alias, AliasChoices):
+            written = content if isinstance(content, Mapping) else {}
+            return next(
+                (str(each) for each in field.validation_alias.choices if each in written), name
+            )
+    return name

@@ -35,8 +35,9 @@ def test_development_rows_at_fault_are_named(refused):
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        (("--radii", "-0.1,0.3"), "method.radius: must be from "),
-        (("--radii", "0,0.3"), "radii: 0 moves nothing, so every candidate is the base"),
+        (("--radii", "-0.1,0.3"), "radii: must be from 1e-09 to 1e+09, not -0.1"),
+        (("--radii", "0,0.3"), "radii: must be from 1e-09 to 1e+09, not 0"),
+        (("--radii", "nan"), "radii: must be from 1e-09 to 1e+09, not nan"),
         (("--radii", "1", "--seeds", "-4"), "population.seed: "),
         (
             ("--radii", "1", "--ensemble-size", 9),
