@@ -53,6 +53,12 @@ def compose_yaml(text: str) -> yaml.Node | None:
     return tree
 
 
+def parse_yaml(text: str) -> Iterator[yaml.Event]:
+    """Yield the events of a text, before nodes are made of them; see `read_yaml`."""
+    with _loading(text):
+        yield from yaml.parse(text, Loader=_Loader)
+
+
 def line_of(tree: yaml.Node | None, path: Sequence[int | str]) -> int | None:
     """Return the line, from 1 on, of a field or its nearest written section, if any."""
     line, node = None, tree

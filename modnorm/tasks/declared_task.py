@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault
 from modnorm.spec import MAX_DECLARATION, ExperimentSpec, compose_yaml, read_yaml
-from modnorm.spec.reading import line_of
+from modnorm.spec.reading import YamlError, line_of, parse_yaml
 from modnorm.spec.section import brief, field_fault, plain_faults
 from modnorm.tasks import columns
 from modnorm.tasks.catalogue import DATASETS
@@ -167,7 +167,7 @@ def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
             for fault in plain_faults(Declaration, error)
         )
         raise InvalidInputError(f"{source}, {'; '.join(faults)}", field=field) from error
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"cannot read {source}: {error}", field=field) from error
 
 
@@ -180,14 +180,15 @@ def _tree(text: str) -> yaml.Node | None:
     if len(text.encode("utf-8", "replace")) > MAX_DECLARATION:
         raise ValueError(f"a task file has at most {MAX_DECLARATION} bytes")
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+    for event in parse_yaml(text):
+        line = event.start_mark.line + 1 if event.start_mark else None
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent):
             fault = f"the alias *{event.anchor} is not allowed: write its content again"
-            raise yaml.YAMLError(f"{fault}\n{event.start_mark}")
+            raise YamlError(fault, line)
         if depth > _MAX_DEPTH:
-            raise yaml.YAMLError(f"nested deeper than any field\n{event.start_mark}")
+            raise YamlError("nested deeper than any field", line)
     return compose_yaml(text)
 
 

@@ -37,11 +37,7 @@ def refuse(tmp_path):
         ("size: 4", "size: 0", "s.yaml:8: population.size: must be at least 1"),
         ("size: 4", "size: 200000", "s.yaml:8: population.size: must be at most 100,000"),
         ("radius: 0.1", "radius: big", "s.yaml:6: method.radius: must be a number, not 'big'"),
-        (
-            "radius: 0.1",
-            "sigma: -1",
-            "s.yaml:6: method.sigma: must be from 1e-09 to 1e+09",
-        ),
+        ("radius: 0.1", "sigma: -1", "s.yaml:6: method.sigma: must be from 1e-09 to 1e+09"),
         ("radius: 0.1", "sigma: 0", "s.yaml:6: method.sigma: must be given, above 0"),
         ("name: countdown", "name: 3", "s.yaml:3: task.name: must be a text, not 3"),
         ("size: 4", "ensemble_sizes: 4\n  size: 4", "population.ensemble_sizes: must be a list"),

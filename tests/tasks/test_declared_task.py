@@ -134,14 +134,16 @@ def test_a_faulty_declaration_is_refused(declare, changes, fault):
         "a: 2026-13-45",
         "a: &a [1]\nb: *a",
         "name: a\nname: b",
+        'name: a\nprompt:\n\tuser: "b"',
         "#" * (MAX_DECLARATION + 1),
     ],
 )
 def test_an_invalid_declaration_is_refused(tmp_path, content):
     path = tmp_path / "task.yaml"
     path.write_text(content)
-    with pytest.raises(InvalidInputError, match=r"task\.yaml"):
+    with pytest.raises(InvalidInputError, match=r"task\.yaml.*") as caught:
         get_task(str(path))
+    assert "\n" not in str(caught.value)
 
 
 def test_a_task_works_from_its_text_without_a_file(declare):
