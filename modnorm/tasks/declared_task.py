@@ -80,7 +80,7 @@ class Prompt(_Section):
 class Extraction(_Section):
     """Finds the answer in a completion."""
 
-    regex: Annotated[str, AfterValidator(_compiles)]
+    regex: Annotated[str, Field(min_length=1), AfterValidator(_compiles)]
     """The answer is its group, or the whole match without a group."""
     match: Literal["first", "last"] = "last"
 
@@ -265,6 +265,13 @@ class DeclaredTask(AnswerTask):
         if (_number_alone if form is _number else form)(row[answer]) is None:
             raise InvalidInputError(
                 f"cannot be compared as {self._declaration.compare}", field=answer
+            )
+        # Other comparisons may find a shorter answer equal.
+        if self._declaration.compare == "exact" and len(row[answer].strip()) > MAX_ANSWER:
+            raise InvalidInputError(
+                f"no answer of more than {MAX_ANSWER:,} characters is right",
+                field=answer,
+                remedy="leave the row out",
             )
         return row
 

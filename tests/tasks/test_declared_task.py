@@ -7,7 +7,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.spec import MAX_DECLARATION, parse_spec
 from modnorm.tasks import get_task
 from modnorm.tasks.conformance import check_task
-from modnorm.tasks.declared_task import SEARCHED, carry_declaration, load_task
+from modnorm.tasks.declared_task import MAX_ANSWER, SEARCHED, carry_declaration, load_task
 from modnorm.tasks.registry import get_stored_task
 from tests.faults import error_at
 
@@ -67,6 +67,14 @@ def test_answers_are_compared_as_declared(declare, compare, right, wrong):
     assert not task.judge(row, f"<answer>{wrong}</answer>").correct
 
 
+def test_a_right_answer_that_is_too_long_to_extract_is_refused(declare):
+    row = {"country": "c", "capital": "b" * MAX_ANSWER}
+    task = load_task(declare(compare="exact"))
+    assert task.judge(task.parse(row), f"<answer>{row['capital']}</answer>").correct
+    with error_at("capital", "more than 1,000 characters"):
+        task.parse({**row, "capital": "b" * (MAX_ANSWER + 1)})
+
+
 def test_the_first_or_the_last_match_counts(declare):
     text = "<answer>Paris</answer><answer>Rome</answer>"
     last, first = (
@@ -109,6 +117,7 @@ def test_a_long_completion_is_searched_at_the_relevant_end(declare, match, seen)
         ({"prompt": {"user": "{"}}, "prompt.user: Single '{' encountered in format string; write"),
         ({"prompt": {"user": "{}"}}, "names no column"),
         ({"name": "a" * 1000}, "name: 'aa.{,60}[.]{3} must be up to 64"),
+        ({"extract": {"regex": ""}}, "extract.regex: must not be empty"),
         ({"extract": {"regex": "("}}, "no regular expression"),
         ({"extract": {"regex": "(a)(b)"}}, "one group"),
         ({"extract": {"regex": r"(a)\1"}}, "no back-references"),
