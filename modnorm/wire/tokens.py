@@ -21,7 +21,7 @@ import yaml
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, UnauthenticatedError
-from modnorm.files import MAX_YAML_BYTES, read_text, replaced_file
+from modnorm.files import MAX_YAML_BYTES, read_text, replaced_file, write_fault
 from modnorm.locks import locked
 from modnorm.spec import read_yaml
 from modnorm.spec.section import plain_words
@@ -189,7 +189,7 @@ def _changing(path: Path) -> Iterator[None]:
         with locked(path.with_name(f".{path.name}.lock")):
             yield
     except OSError as error:
-        raise _bad_file(path, error.strerror or "cannot be written") from error
+        raise write_fault(path, error, "file") from error
 
 
 def _refused(message: str) -> UnauthenticatedError:
