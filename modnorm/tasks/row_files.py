@@ -184,7 +184,9 @@ def _decode(text: str | bytes, place: str, field: str, remedy: str | None = None
     try:
         if isinstance(text, bytes):  # `json.loads` would take UTF-16 and UTF-32 too
             text = text.decode("utf-8-sig")
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys
+        )
     except UnicodeDecodeError as error:
         raise InvalidInputError(
             f"{place} is no UTF-8 text: {error}", field=field, remedy="save it as UTF-8"
@@ -204,6 +206,14 @@ def _reason(error: Exception) -> str:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"{next(key for key in counts if counts[key] > 1)} appears twice")
+    return content
 
 
 def _columns(row: object, place: str, field: str, remedy: str | None = None) -> Raw:

@@ -50,6 +50,7 @@ def test_a_folder_is_no_source(tmp_path, monkeypatch, options, roots):
         (b"[1]", ": not a JSON object"),
         (b"{", ": not valid JSON"),
         (b'{"a": NaN}', ": not valid JSON"),
+        (b'{"a": 1, "b": 2, "a": 3}', ": not valid JSON: a appears twice"),
         (b'{"a": "\xff"}', " is no UTF-8 text"),
         (b"[" * 100_000, ": not valid JSON"),
         (b'{"a": ' + b"9" * 5000 + b"}", ": not valid JSON"),
