@@ -125,6 +125,8 @@ def _refusal(key: str, reason: str) -> IncompatibleError:
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter_config.json"
+CARD = "README.md"
+"""The model card."""
 METADATA = (
     "config.json",
     "generation_config.json",

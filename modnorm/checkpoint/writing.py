@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from modnorm.checkpoint.checkpoint_files import SINGLE, load_config, weight_files
+from modnorm.checkpoint.checkpoint_files import CARD, SINGLE, load_config, weight_files
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, rounded, weights_sha256
 from modnorm.errors import ConflictError, UnavailableError
@@ -148,5 +148,13 @@ def cast_checkpoint(checkpoint: Checkpoint, dtype: torch.dtype, directory: Path)
         name: rounded(name, values, dtype) if values.is_floating_point() else values
         for name, values in stored.other_tensors()
     }
-    write_checkpoint(stored, tensors, others, directory)
+    card, notes = stored.directory / CARD, {}
+    if card.is_file():
+        text = card.read_text(encoding="utf-8", errors="replace")
+        name = str(dtype).removeprefix("torch.")
+        notes[CARD] = (
+            f"{text}\n## Cast\n\n`modnorm cast` wrote the weights in {name}. This card, and the "
+            "files that it names, describe the weights before the cast.\n"
+        )
+    write_checkpoint(stored, tensors, others, directory, notes)
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])

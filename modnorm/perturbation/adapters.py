@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from modnorm.checkpoint.checkpoint_files import ADAPTER
+from modnorm.checkpoint.checkpoint_files import ADAPTER, CARD
 from modnorm.checkpoint.families import Part, family_of, physical_layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
@@ -35,7 +35,6 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.low_rank import draw_factors
-from modnorm.perturbation.model_card import CARD
 
 CANDIDATE, LINEAGE = "candidate.json", "lineage.json"
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.perturbation.descriptor import Descriptor
 
-CARD = "README.md"
 _LOADING = """\
 ```python
 from transformers import AutoModelForCausalLM, {tokenizer}

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from modnorm.checkpoint.checkpoint_files import CARD
 from modnorm.checkpoint.prompts import differing_prompts
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.writing import atomic_directory, require_new
@@ -11,7 +12,6 @@ from modnorm.errors import ConflictError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import export_candidate, require_adapters, write_adapter
 from modnorm.perturbation.model_card import (
-    CARD,
     TokenizerFinding,
     adapter_card,
     candidate_facts,

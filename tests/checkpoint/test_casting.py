@@ -30,6 +30,17 @@ def test_each_weight_is_rounded_once(tmp_path):
     engine.close()
 
 
+def test_the_card_of_a_model_says_that_it_was_cast(tmp_path):
+    source = tmp_path / "source"
+    cast_checkpoint(TINY, torch.bfloat16, source)
+    assert not (source / "README.md").exists()
+    (source / "README.md").write_text("---\ntags: []\n---\n\n# Mine\n")
+    cast_checkpoint(resolve_checkpoint(str(source)), torch.float16, tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert card.startswith("---\ntags: []\n---\n\n# Mine\n\n## Cast\n")
+    assert "wrote the weights in float16" in card
+
+
 def test_overflowing_weights_are_refused_before_anything_is_written(tmp_path):
     source = tmp_path / "source"
     cast_checkpoint(TINY, torch.bfloat16, source)
