@@ -13,7 +13,7 @@ from itertools import product
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.methods import METHODS
 from modnorm.spec import ExperimentSpec, parse_spec
-from modnorm.suites.suite_file import Fragment, Suite, Where
+from modnorm.suites.suite_file import NUMBERS, Fragment, Suite, TailTable, Where
 
 _NOT_IN_NAMES = re.compile(r"(?:[^\w.]|_)+")
 """Names keep letters and digits of any script; an underscore separates labels."""
@@ -57,6 +57,9 @@ def make_cells(suite: Suite, settings: Sequence[Fragment] = ()) -> tuple[Cell, .
         if not any(matches(labels, where) for where in suite.exclude):
             cells.append(_cell(suite, labels, seed, settings))
     _check_names(cells)
+    # Settings may change the sizes, for a trial whose tables stay empty.
+    if not any({"population", "iterative"} & fragment.keys() for fragment in settings):
+        _check_sizes(suite, cells)
     return tuple(_with_origins(suite, cells))
 
 
@@ -166,6 +169,23 @@ def _check_names(cells: Sequence[Cell]) -> None:
             )
     if not counts:
         raise InvalidInputError("there are no cells left", field="exclude")
+
+
+def _check_sizes(suite: Suite, cells: Sequence[Cell]) -> None:
+    """Refuse a table with an N or K that no cell reports."""
+    ensembles = [ensemble for cell in cells for ensemble in ensembles_of(cell.spec)]
+    reported = dict(zip(NUMBERS, map(set, zip(*ensembles, strict=True)), strict=True))
+    for index, table in enumerate(suite.tables):
+        for field, pick in table.references():
+            for axis in (each for each in NUMBERS if each in pick):
+                known, size = reported[axis], int(pick[axis])
+                # A tail table takes the first N candidates of a population, for any N.
+                is_prefix = isinstance(table, TailTable) and axis == "N" and size < max(known)
+                if size not in known and not is_prefix:
+                    raise InvalidInputError(
+                        f"{axis} has no option {size}, only {', '.join(map(str, sorted(known)))}",
+                        field=f"tables.{index}.{field}",
+                    )
 
 
 def _with_origins(suite: Suite, cells: Sequence[Cell]) -> Iterator[Cell]:

@@ -174,6 +174,12 @@ class DifferenceTable(ComparingTable):
     kind: Literal["difference"]
     ensemble_sizes: tuple[int, ...] = Field(min_length=1)
 
+    def references(self) -> Iterator[tuple[str, Pick]]:
+        """Yield the options that the table names, by field."""
+        yield from super().references()
+        for size in self.ensemble_sizes:
+            yield "ensemble_sizes", {"K": size}
+
 
 class SpeedupTable(ComparingTable):
     """Time of `against` over time of `of`, seed by seed: a row for each comparison."""
@@ -352,13 +358,15 @@ class Suite(SuiteSection):
             )
         for axis, options in self.axes.items():
             if axis in _PLACES:
-                raise ValueError(f"axes: {axis!r} cannot name an axis: every cell has this field")
+                raise field_fault(
+                    "axes", f"{axis!r} cannot name an axis: every cell has this field"
+                )
             if axis in _TABLE_COLUMNS:
-                raise ValueError(f"axes: {axis!r} cannot name an axis: tables have this column")
+                raise field_fault("axes", f"{axis!r} cannot name an axis: tables have this column")
             if not options:
-                raise ValueError(f"axes.{axis}: has no options")
+                raise field_fault(f"axes.{axis}", "has no options")
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("seeds: name each seed once")
+            raise field_fault("seeds", "name each seed once")
         return self
 
     @model_validator(mode="after")
@@ -380,7 +388,7 @@ class Suite(SuiteSection):
         for axis in axes:
             if axis not in self.axes and axis not in others:
                 known = ", ".join([*self.axes, *sorted(others)])
-                raise ValueError(f"{field}: there is no axis {axis!r}, only {known}")
+                raise field_fault(field, f"there is no axis {axis!r}, only {known}")
 
     def _check_reference(self, field: str, where: Where, others: Collection[str]) -> None:
         self._check_axes(field, where, others)
@@ -389,6 +397,6 @@ class Suite(SuiteSection):
             known = None if options is None else list(options)
             for label in labels if isinstance(labels, tuple) else (labels,):
                 if known is not None and str(label) not in known:
-                    raise ValueError(
-                        f"{field}: {axis} has no option {label!r}, only {', '.join(known)}"
+                    raise field_fault(
+                        field, f"{axis} has no option {label!r}, only {', '.join(known)}"
                     )

@@ -237,9 +237,11 @@ def test_a_pick_that_points_to_no_or_several_cells_is_refused(build):
     vague = {"label": "x", "of": {"method": "MN"}, "against": {"method": "RandOpt"}}
     with pytest.raises(InvalidInputError, match="several cells of a seed"):
         build({"kind": "speedup", "title": "s", "compare": [vague]}, {})
+    others = [{"where": {"task": "puzzles"}, "set": {"population": {"prefixes": [3, 4]}}}]
     absent = {"label": "x", "of": {**PAIR["of"], "N": 3}, "against": PAIR["against"]}
+    sizes = {"kind": "difference", "title": "s", "ensemble_sizes": [1], "compare": [absent]}
     with pytest.raises(InvalidInputError, match="selects no ensemble"):
-        build({"kind": "difference", "title": "s", "ensemble_sizes": [1], "compare": [absent]}, {})
+        build(sizes, {}, overrides=others)
     absent = {"label": "x", "of": SIZES["of"], "against": {**SIZES["against"], "N": 3}}
     with pytest.raises(InvalidInputError, match="selects no ensemble"):
-        build({"kind": "support", "title": "s", "compare": [absent]}, {})
+        build({"kind": "support", "title": "s", "compare": [absent]}, {}, overrides=others)

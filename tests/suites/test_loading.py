@@ -2,11 +2,16 @@ import pytest
 import yaml
 
 from modnorm.suites import load_suite
-from modnorm.suites.loading import inline_files
+from modnorm.suites.loading import inline_files, setting
 from tests.faults import error_at
 
 METRIC = {"kind": "metric", "title": "t", "rows": ["method"]}
 SURVIVAL = {"kind": "survival", "title": "t", "thresholds": [1.0]}
+DIFFERENCE = {
+    "kind": "difference",
+    "title": "t",
+    "compare": [{"label": "a", "of": {"method": "MN"}, "against": {"method": "RandOpt"}}],
+}
 PAPER = {"source": "p", "values": 1}
 
 
@@ -65,19 +70,30 @@ def test_a_suite_extends_another_one(write, tmp_path):
         ({"extends": "absent.yaml"}, "extends", "cannot read"),
         ({"name": "No Name"}, "name", "'No Name' must be of a-z, 0-9 and -"),
         ({"seeds": []}, "seeds", "at least 1"),
-        ({"seeds": [1, 1]}, "suite", "seeds: name each seed once"),
-        ({"axes": {"seed": {"a": {}}}}, "suite", "cannot name an axis"),
-        ({"axes": {"task": {}}}, "suite", "axes.task: has no options"),
+        ({"seeds": [1, 1]}, "seeds", "name each seed once"),
+        ({"axes": {"seed": {"a": {}}}}, "axes", "cannot name an axis"),
+        ({"axes": {"task": {}}}, "axes.task", "has no options"),
         ({"colour": 1}, "colour", "no such field here, only name, title"),
         ({"profiles": {"from": "a", "axis": "task", "x": 1}}, "profiles.x", "only axis, from"),
-        ({"exclude": [{"colour": "red"}]}, "suite", "exclude.0: there is no axis 'colour'"),
-        ({"exclude": [{"task": "red"}]}, "suite", "exclude.0: task has no option 'red'"),
-        ({"profiles": {"axis": "task", "from": "x"}}, "suite", "profiles: task has no option 'x'"),
-        ({"tables": [{**METRIC, "rows": ["colour"]}]}, "suite", "'colour', only method, task, K"),
+        ({"exclude": [{"colour": "red"}]}, "exclude.0", "there is no axis 'colour'"),
+        ({"exclude": [{"task": "red"}]}, "exclude.0", "task has no option 'red'"),
+        ({"profiles": {"axis": "task", "from": "x"}}, "profiles", "task has no option 'x'"),
+        (
+            {"tables": [{**METRIC, "rows": ["colour"]}]},
+            "tables.0",
+            "'colour', only method, task, K",
+        ),
         (
             {"tables": [{**METRIC, "at": {"seed": 7}}]},
-            "suite",
-            "tables.0.at: seed has no option '7', only 42, 43",
+            "tables.0.at",
+            "seed has no option '7', only 42, 43",
+        ),
+        ({"tables": [{**METRIC, "at": {"N": 7}}]}, "tables.0.at", "N has no option 7, only 2, 4"),
+        ({"tables": [{**METRIC, "at": {"K": 5}}]}, "tables.0.at", "K has no option 5, only 1, 2"),
+        (
+            {"tables": [{**DIFFERENCE, "ensemble_sizes": [1, 5]}]},
+            "tables.0.ensemble_sizes",
+            "K has no option 5, only 1, 2",
         ),
         ({"tables": [{**METRIC, "reduction": {"N": 4}}]}, "tables.0", "N and K among"),
         ({"tables": [{**METRIC, "kind": "x"}]}, "tables.0.kind", "no 'x' here, only metric, diff"),
@@ -89,6 +105,22 @@ def test_a_suite_extends_another_one(write, tmp_path):
 def test_faults_are_named_by_field(write, changes, field, message):
     with error_at(field, message):
         load_suite(write(**changes))
+
+
+def test_a_tail_table_may_name_any_part_of_the_population(load):
+    def tail(population):
+        places = {"of": {"method": "MN", "N": population}, "against": {"method": "RandOpt"}}
+        compare = [{"label": "a", **places}]
+        load(tables=[{"kind": "tail", "title": "t", "thresholds": [1.0], "compare": compare}])
+
+    tail(3)
+    with error_at("tables.0.compare.0.of", "N has no option 5, only 2, 4"):
+        tail(5)
+
+
+def test_settings_may_change_the_sizes_that_a_table_names(write):
+    path = write(tables=[{**METRIC, "at": {"N": 4}}])
+    assert load_suite(path, [setting("population={size: 3, prefixes: [3]}")]).cells
 
 
 @pytest.mark.parametrize("text", ["[1]", "a: [", "name: a\nname: b", None])
