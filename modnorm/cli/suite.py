@@ -58,6 +58,8 @@ def run(
     loaded = _load(suite_file, set_)
     cells = _chosen(loaded, only)
     from modnorm.client.run_directory import RunDirectory, hold
+    from modnorm.suites.cells import naming_cell
+    from modnorm.suites.loading import in_suite
 
     directory = _directory(out, loaded)
     RunDirectory(directory).check_holds_no_run()
@@ -65,7 +67,8 @@ def run(
         faults = []
         for cell in cells:
             try:
-                check_spec(cell.spec)
+                with in_suite(suite_file), naming_cell(cell.labels):
+                    check_spec(cell.spec)
             except ModnormError as error:
                 faults.append(error)
             else:
@@ -139,9 +142,10 @@ def _load(path: Path, set_: Sequence[str] | None) -> "LoadedSuite":
 
 def _settled(path: Path, laid_over: "Sequence[Fragment]") -> "LoadedSuite":
     from modnorm.suites import load_suite
-    from modnorm.suites.loading import inline_files
+    from modnorm.suites.loading import in_suite, inline_files
 
-    return inline_files(load_suite(path, laid_over), settings().cache)
+    with in_suite(path):
+        return inline_files(load_suite(path, laid_over), settings().cache)
 
 
 def _reload(path: Path, out: Path | None) -> "LoadedSuite":

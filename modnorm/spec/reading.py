@@ -181,9 +181,7 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
             remedy=_neighbour(place) or "`modnorm init` writes a spec to start from",
         ) from error
     except YamlError as error:
-        fault = InvalidInputError(error.fault)
-        fault.place = str(path) if error.line is None else f"{path}:{error.line}"
-        raise fault from error
+        raise yaml_fault(path, error) from error
     except ValueError as error:
         spec = place / _RUN_SPEC
         remedy = f"the spec of this run is {spec}" if spec.is_file() else None
@@ -203,6 +201,13 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
         )
     with located(path):
         return parse_spec(data)
+
+
+def yaml_fault(path: str | PathLike[str], error: YamlError) -> InvalidInputError:
+    """Return the error of a file that is no YAML, with its line."""
+    fault = InvalidInputError(error.fault)
+    fault.place = str(path) if error.line is None else f"{path}:{error.line}"
+    return fault
 
 
 def _neighbour(path: Path) -> str | None:
@@ -227,11 +232,11 @@ def located(path: str | PathLike[str]) -> Iterator[None]:
     except ModnormError as error:
         if error.field == _FILE:
             raise
-        error.place = error.place or _place(Path(path), error.field or "")
+        error.place = error.place or place_of(Path(path), error.field or "")
         raise
 
 
-def _place(path: Path, field: str) -> str | None:
+def place_of(path: Path, field: str) -> str | None:
     """Return `FILE:LINE` of a field, the file if the line is unknown, None if it is no field."""
     try:
         tree = compose_yaml(read_text(path, most=MAX_YAML_BYTES))

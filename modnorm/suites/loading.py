@@ -1,6 +1,7 @@
 """Reading suite files and the files that their cells name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from os import PathLike
@@ -14,10 +15,14 @@ from modnorm.files import MAX_YAML_BYTES, read_fault, read_text
 from modnorm.hints import one_of
 from modnorm.radius.artifact import carry_radius
 from modnorm.spec import read_yaml
+from modnorm.spec.reading import YamlError, place_of, yaml_fault
 from modnorm.spec.section import first_fault
 from modnorm.suites.cells import Cell, make_cells, naming_cell, overlay
 from modnorm.suites.suite_file import Fragment, Suite
 from modnorm.tasks.declared_task import carry_declaration
+
+_FILE = "suite"
+"""Field of errors about the file itself, whose message names it."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +38,35 @@ class LoadedSuite:
 def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> LoadedSuite:
     """Read a suite file and make its cells, over each of which `settings` are laid last."""
     file = Path(path)
-    content = _with_parts(_with_extended(_read(file, "suite"), file))
-    if {"task", "method"} <= content.keys():
-        raise InvalidInputError(
-            f"{file} is the spec of one experiment, not a suite",
-            field="suite",
-            remedy="run it with `modnorm run`, or name a file with `axes`",
-        )
+    written = _read(file, _FILE)
+    with in_suite(file, extends="extends" in written):
+        content = _with_parts(_with_extended(written, file))
+        if {"task", "method"} <= content.keys():
+            raise InvalidInputError(
+                f"{file} is the spec of one experiment, not a suite",
+                field=_FILE,
+                remedy="run it with `modnorm run`, or name a file with `axes`",
+            )
+        try:
+            suite = Suite.model_validate(content)
+        except ValidationError as error:
+            raise first_fault(Suite, error, whole=_FILE) from error
+        return LoadedSuite(suite, make_cells(suite, settings), tuple(settings))
+
+
+@contextmanager
+def in_suite(file: Path, *, extends: bool = False) -> Iterator[None]:
+    """Add the file, and the line of the field at fault, to errors about a suite.
+
+    A suite that extends another one gets no line: the field may be in the other file.
+    """
     try:
-        suite = Suite.model_validate(content)
-    except ValidationError as error:
-        raise first_fault(Suite, error, whole="suite") from error
-    return LoadedSuite(suite, make_cells(suite, settings), tuple(settings))
+        yield
+    except InvalidInputError as error:
+        if error.field not in {_FILE, "set"} and error.place is None:
+            place = None if extends else place_of(file, error.field or "")
+            error.place = place or str(file)
+        raise
 
 
 def inline_files(loaded: LoadedSuite, cache: Path) -> LoadedSuite:
@@ -76,6 +98,8 @@ def setting(text: str) -> Fragment:
 def _read(path: Path, field: str) -> dict[str, object]:
     try:
         content = read_yaml(read_text(path, most=MAX_YAML_BYTES))
+    except YamlError as error:
+        raise yaml_fault(path, error) from error
     except (OSError, ValueError) as error:
         raise InvalidInputError(f"cannot read {path}: {read_fault(error)}", field=field) from error
     if not isinstance(content, dict):

@@ -57,18 +57,18 @@ def test_settings_of_a_run_are_those_of_its_tables(modnorm_json, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "field"),
+    ("arguments", "place"),
     [
         (["--only", "colour=red"], "only"),
         (["--only", "variant"], "only"),
         (["--only", "seed=7"], "only"),
         (["--set", "engine"], "set"),
-        (["--set", "method.radius=-1"], "cell Full (ours) / 42"),
+        (["--set", "method.radius=-1"], f"{PAPER}: cell Full (ours) / 42"),
     ],
 )
-def test_faults_are_the_callers(refusal, arguments, field):
+def test_faults_are_the_callers(refusal, arguments, place):
     err = refusal("suite", "plan", PAPER, *arguments)
-    assert err.startswith(f"error: {field}: ")
+    assert err.startswith(f"error: {place}: ")
 
 
 ONE_CELL = {

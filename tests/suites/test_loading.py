@@ -1,6 +1,7 @@
 import pytest
 import yaml
 
+from modnorm.errors import InvalidInputError
 from modnorm.suites import load_suite
 from modnorm.suites.loading import inline_files, setting
 from tests.faults import error_at
@@ -123,13 +124,34 @@ def test_settings_may_change_the_sizes_that_a_table_names(write):
     assert load_suite(path, [setting("population={size: 3, prefixes: [3]}")]).cells
 
 
-@pytest.mark.parametrize("text", ["[1]", "a: [", "name: a\nname: b", None])
+@pytest.mark.parametrize("text", ["[1]", None])
 def test_files_that_hold_no_suite_are_refused(tmp_path, text):
     path = tmp_path / "suite.yaml"
     if text is not None:
         path.write_text(text)
     with error_at("suite"):
         load_suite(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: [", "suite.yaml:1: "),
+        ("name: a\nname: b", "suite.yaml:2: name appears twice"),
+        ("name: a\n\ttitle: b", "suite.yaml:2: a tab where YAML takes none"),
+        ("name: a\ntitle: b\nseeds: [1]\naxes: {}\ncolour: 1", "suite.yaml:5: colour: "),
+        ("name: a\naxes: {m: {b: {}}}\ntitle: b\nseeds:\n- 1\n- 1", "suite.yaml:4: seeds: "),
+        ("name: a\ntitle: b\nseeds: [1]\naxes: {m: {b: {}}}", "suite.yaml: cell b / 1: "),
+        ("extends: other.yaml\nexclude: [{colour: red}]", "suite.yaml: exclude.0: "),
+    ],
+)
+def test_faults_are_named_by_file_and_line(write, tmp_path, text, place):
+    write().rename(tmp_path / "other.yaml")
+    path = tmp_path / "suite.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidInputError) as caught:
+        load_suite(path)
+    assert str(caught.value).startswith(f"{tmp_path}/{place}")
 
 
 TASK = """
