@@ -85,7 +85,7 @@ def predict(
         Path | None, opt("--out FILE", "Answers as JSONL [default: standard output].")
     ] = None,
     ask_all: Annotated[
-        bool, opt("--ask-all", "Also ask experts that cannot change a vote.")
+        bool, opt("--ask-all", "Also ask experts that cannot change a vote, as a lab does.")
     ] = False,
     local: Annotated[
         bool, opt("--local", "Answer on this machine, although RUN is in a lab.")
@@ -132,9 +132,7 @@ def predict(
             placed = list(read_raw_questions(questions))
             rows = [raw for _, raw in placed]
             with connect(lab) as client, _rows_at([place for place, _ in placed]):
-                answers = client.predict(
-                    run, rows, population, size, ask_all=ask_all, on_progress=on_progress
-                )
+                answers = client.predict(run, rows, population, size, on_progress=on_progress)
                 count = _write(answers, out)
     if out is not None and not emit_json({"answers": count, "file": str(out)}):
         tell(f"{amount(count, 'answer')} written to {out}")

@@ -92,14 +92,13 @@ class Client(Connection):
 
         return load_run(cached_run(self, experiment_id))
 
-    def predict(  # noqa: PLR0913 - what is asked, and how
+    def predict(
         self,
         experiment_id: str,
         questions: Iterable[Mapping[str, object]],
         population: int | None = None,
         ensemble_size: int | None = None,
         *,
-        ask_all: bool = False,
         on_progress: OnProgress = ignore_progress,
     ) -> Iterator[Prediction]:
         """Yield an ensemble's answers to questions; the lab's evaluators give them.
@@ -113,8 +112,7 @@ class Client(Connection):
             questions: Rows with the columns of its task; they need no right answers.
             population: N; the largest when None.
             ensemble_size: K; the largest when None.
-            ask_all: Whether experts also answer questions whose vote is settled.
-            on_progress: Called with the number of answers that are given or skipped, and of all.
+            on_progress: Called with the number of answers that are given, and of all.
 
         Raises:
             NotFoundError: there is no such experiment, or it has no such ensemble.
@@ -135,11 +133,7 @@ class Client(Connection):
                 "there are no questions", field="questions", remedy="give one row at least"
             )
         request = experiments.Questions(
-            of=experiment_id,
-            population=population,
-            ensemble_size=ensemble_size,
-            rows=rows,
-            ask_all=ask_all,
+            of=experiment_id, population=population, ensemble_size=ensemble_size, rows=rows
         )
         return _predictions(self, request, on_progress)
 

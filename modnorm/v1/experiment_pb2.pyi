@@ -891,15 +891,12 @@ class Questions(google.protobuf.message.Message):
     POPULATION_FIELD_NUMBER: builtins.int
     ENSEMBLE_SIZE_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
-    ASK_ALL_FIELD_NUMBER: builtins.int
     of: builtins.str
     """The finished run."""
     population: builtins.int
     """N of the ensemble; by default the largest."""
     ensemble_size: builtins.int
     """K of the ensemble; by default the largest."""
-    ask_all: builtins.bool
-    """Whether experts also answer questions whose vote is settled."""
     @property
     def rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Questions as JSON objects with the columns of the task; they need no right answers."""
@@ -911,11 +908,10 @@ class Questions(google.protobuf.message.Message):
         population: builtins.int | None = ...,
         ensemble_size: builtins.int | None = ...,
         rows: collections.abc.Iterable[builtins.str] | None = ...,
-        ask_all: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_ensemble_size", b"_ensemble_size", "_population", b"_population", "ensemble_size", b"ensemble_size", "population", b"population"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_ensemble_size", b"_ensemble_size", "_population", b"_population", "ask_all", b"ask_all", "ensemble_size", b"ensemble_size", "of", b"of", "population", b"population", "rows", b"rows"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_ensemble_size", b"_ensemble_size", "_population", b"_population", "ensemble_size", b"ensemble_size", "of", b"of", "population", b"population", "rows", b"rows"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ensemble_size: typing_extensions.TypeAlias = typing.Literal["ensemble_size"]
     _WhichOneofArgType__ensemble_size: typing_extensions.TypeAlias = typing.Literal["_ensemble_size", b"_ensemble_size"]

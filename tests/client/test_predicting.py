@@ -91,12 +91,12 @@ def predict(connect, serve, servicer, lab, tmp_path, monkeypatch):
 
 def test_predictions_come_in_the_order_of_the_questions(predict, lab):
     told = []
-    found = predict(ask_all=True, on_progress=lambda *one: told.append(one))
+    found = predict(on_progress=lambda *one: told.append(one))
     assert [(each.row, each.answer) for each in found] == [(row, str(row)) for row in range(7)]
     assert told == [(0, 14), (14, 14)]
     (request,) = lab.requests
     asked = request.questions
-    assert (asked.of, asked.population, asked.ensemble_size, asked.ask_all) == ("e1", 20, 5, True)
+    assert (asked.of, asked.population, asked.ensemble_size) == ("e1", 20, 5)
     assert [json.loads(text) for text in asked.rows] == QUESTIONS
 
 
@@ -104,7 +104,7 @@ def test_equal_questions_are_one_experiment_and_others_another(predict, lab):
     predict()
     predict()
     lab.ends.append(SUCCEEDED)
-    predict(ask_all=True)
+    predict(QUESTIONS[:3])
     first, second, _ = (request.request_id for request in lab.requests)
     assert first == second
     assert len(lab.stored) == 2

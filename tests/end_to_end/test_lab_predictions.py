@@ -37,9 +37,9 @@ def rows(questions):
 
 @pytest.fixture(scope="module")
 def expected(modnorm, lab, experiment_id, questions):
-    """What one local engine predicts."""
-    asked = ("predict", experiment_id, "--server", lab.server, "--input", questions, "--local")
-    return modnorm(*asked).stdout
+    """What one local engine predicts if all experts answer."""
+    asked = ("predict", experiment_id, "--server", lab.server, "--input", questions)
+    return modnorm(*asked, "--ask-all", "--local").stdout
 
 
 class Progress:
@@ -72,19 +72,17 @@ def test_a_lab_predicts_what_one_local_engine_does(
     lab, client, modnorm, experiment_id, questions, rows, expected, tmp_path
 ):
     asked = ("predict", experiment_id, "--server", lab.server, "--input", questions)
-    all_local = modnorm(*asked, "--ask-all", "--local").stdout
     out = tmp_path / "answers.jsonl"
-
     with lab.evaluator("one"), lab.evaluator("two"):
         modnorm(*asked, "--out", out)
         assert out.read_text() == expected
-        assert lines(list(client.predict(experiment_id, rows, ask_all=True))) == all_local
+        assert lines(list(client.predict(experiment_id, rows))) == expected
     newest = next(iter(client.list())).id
     kept = tmp_path / "kept"
     shown = modnorm("show", newest, "--server", lab.server, "--out", kept)
     assert str(kept / "predictions.jsonl") in shown.stdout
-    assert (kept / "predictions.jsonl").read_text() == all_local
-    assert json.loads(all_local.splitlines()[0])["skipped"] == 0
+    assert (kept / "predictions.jsonl").read_text() == expected
+    assert json.loads(expected.splitlines()[0])["skipped"] == 0
 
 
 def test_kills_and_a_flushed_broker_change_no_answer(

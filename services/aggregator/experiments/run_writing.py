@@ -95,10 +95,9 @@ def _write_votes(directory: Path, results: ExperimentStore, experiment: Experime
 def _predictions(results: ExperimentStore, experiment: Experiment) -> Iterator[Prediction]:
     """Yield the predictions in the order of the questions, in bounded memory."""
     ranking, count = experiment.asked_experts, experiment.heldout_rows
-    ask_all = experiment.spec.population.statistics == "full"
     for start in range(0, count, _BLOCK):
         block = range(start, min(start + _BLOCK, count))
-        votes = RankedVotes(len(ranking), block, ask_all=ask_all)
+        votes = RankedVotes(len(ranking), block, ask_all=True)
         predictions: list[Prediction] = []
         for expert in ranking:
             answers = {

@@ -32,13 +32,12 @@ def run_id(world):
 def ask(world, run_id):
     """Store an experiment that asks questions; return its id and its pending jobs."""
 
-    def make(request="asked", rows=ROWS, *, ask_all=False, population=None, size=None, of=run_id):
+    def make(request="asked", rows=ROWS, *, population=None, size=None, of=run_id):
         asked = Questions(
             of=of,
             population=population,
             ensemble_size=size,
             rows=[json.dumps({"question": f"Say {row}."}) for row in range(rows)],
-            ask_all=ask_all,
         )
         experiments = world.experiments
         record = experiments.create(request, experiments.admit_questions(asked))
@@ -68,11 +67,11 @@ def contents(world: World) -> dict[str, list[str]]:
         }
 
 
-def expected(world, run_id, *, ask_all=False, size=3):
-    """What the experts of an ensemble answer, one after another."""
+def expected(world, run_id, *, size=3):
+    """What all experts of an ensemble answer."""
     ensembles = world.experiments.get(run_id).ensembles
     (experts,) = (one.experts for one in ensembles if one.ensemble_size == size)
-    votes = RankedVotes(len(experts), range(ROWS), ask_all=ask_all)
+    votes = RankedVotes(len(experts), range(ROWS), ask_all=True)
     found: list[Prediction] = []
     for expert in experts:
         found += votes.add(
@@ -84,66 +83,30 @@ def expected(world, run_id, *, ask_all=False, size=3):
     return sorted(found, key=lambda each: each.row)
 
 
-def answer_in_order(world, change):
-    """Let each expert answer once the better ones have; return the rows that each skips."""
-    skipped = []
-    for job_id in change.pending:
-        claim = world.claim(job_id)
-        skipped.append(list(claim.skipped))
-        answers = synthetic_answers(claim.candidate.seed, ROWS)
-        given = [each for each in answers if each.row not in claim.skipped]
-        world.jobs.report(world.report_of(claim, given))
-    return skipped
-
-
-@pytest.mark.parametrize("ask_all", [False, True])
-def test_the_experts_answer_in_any_order(world, run_id, ask, predictions, ask_all):
+def test_the_experts_answer_in_any_order(world, run_id, ask, predictions):
     before = contents(world)
-    change = ask(ask_all=ask_all)
+    change = ask()
     claims = [world.claim(job_id) for job_id in change.pending]
     assert [claim.job.split for claim in claims] == [Split.QUESTIONS] * 3
     for claim in (claims[2], claims[0], claims[1]):
         world.jobs.report(world.report_of(claim))
     assert world.state(change.experiment_id) == "SUCCEEDED"
-    assert predictions(change.experiment_id) == expected(world, run_id, ask_all=ask_all)
+    assert predictions(change.experiment_id) == expected(world, run_id)
     after = contents(world)
     assert all(set(before[table]) <= set(after[table]) for table in TABLES)
     assert after["ensembles"] == before["ensembles"]
 
 
-def test_an_expert_skips_what_better_experts_have_settled(world, run_id, ask, predictions):
-    change = ask()
-    first, second, third = answer_in_order(world, change)
-    assert not first
-    assert not second
-    assert third == [each.row for each in expected(world, run_id) if each.skipped]
-    assert 0 < len(third) < ROWS
-    assert predictions(change.experiment_id) == expected(world, run_id)
-
-
-def test_votes_are_settled_by_the_best_experts_only(world, ask):
-    """A worse expert that answers first lets no better expert skip a question."""
-    change = ask()
-    for place in (2, 1, 0):
-        claim = world.claim(change.pending[place])
-        assert not claim.skipped
-        world.jobs.report(world.report_of(claim))
-
-
 def test_answers_are_reused_by_content(world, run_id, ask, predictions):
     change = ask()
     assert ask().experiment_id == change.experiment_id
-    answer_in_order(world, change)
+    world.work(change.experiment_id)
     again = ask("again")
     assert not again.pending
     assert predictions(again.experiment_id) == expected(world, run_id)
     single = ask("of the best", size=1)
     assert not single.pending
     assert predictions(single.experiment_id) == expected(world, run_id, size=1)
-    all_asked = ask("all", ask_all=True)
-    assert len(all_asked.pending) == 1  # the third expert has skipped questions
-    world.work(all_asked.experiment_id)
-    assert predictions(all_asked.experiment_id) == expected(world, run_id, ask_all=True)
 
 
 def test_a_failed_expert_fails_it_and_says_why(world, run_id, ask):
