@@ -51,7 +51,6 @@ VARIANTS: Mapping[str, Variant] = {
     _ALL: Variant(),
     "drafts": Variant(spec={"engine": {"drafts": "none"}}),
     "more_sequences": Variant(spec={"engine": {"max_num_seqs": 256}}),
-    "settled_votes": Variant(spec={"population": {"statistics": "full"}}),
     "early_start": Variant(patches={"modnorm.services.embedded.is_vllm": lambda _: False}),
 }
 

@@ -60,13 +60,7 @@ SPEC = ExperimentSpec.model_validate(
             "max_tokens": 64,
         },
         "method": {"name": "modular_norm", "radius": 0.64},
-        "population": {
-            "size": 48,
-            "prefixes": [24, 48],
-            "ensemble_sizes": [1, 5],
-            "seed": 42,
-            "statistics": "full",
-        },
+        "population": {"size": 48, "prefixes": [24, 48], "ensemble_sizes": [1, 5], "seed": 42},
         "calibration": {"examples": 32},
     }
 )

@@ -101,6 +101,7 @@ def _as_now(results: bytes, candidates: bytes) -> bytes:
     if document["schema"] == SCHEMA:
         return results
     document["schema"] = SCHEMA
+    document["spec"]["population"].pop("statistics", None)
     if document["candidates"].pop("stopped", ()):
         scores = pd.read_csv(io.BytesIO(candidates)).set_index("index")["selection_reward"]
         ranks = scores.rank(method="first", ascending=False)

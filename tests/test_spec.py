@@ -122,7 +122,6 @@ DIGEST = "4da6b56ca52da94c537665fa9a2adeca17661cfa9130c22c1884700006525107"
             {"tensor_parallel_size": 1, "numerics": "fast", "drafts": "auto"},
             {"max_num_seqs": 64},
         ),
-        ("population", {"statistics": "experts"}, {"statistics": "full"}),
         ("method", {"rank": None}, {"rank": 16}),
         ("method", {"target_modules": "all"}, {"rank": 16, "target_modules": "all-linear"}),
     ],
@@ -179,7 +178,6 @@ DEVELOPED = {"development": "bundled:c"}
         ({"method": "es", "iterative": DEVELOPED}, "iterative.development"),
         ({"method": "es", "iterative": {"monitor": [0, 101]}}, "iterative.monitor"),
         ({"method": "es", "population": {"ensemble_sizes": [1, 2]}}, "population"),
-        ({"method": "es", "population": {"statistics": "experts"}}, "population.statistics"),
         (
             {
                 "method": {"name": "randopt", "radius": 1},

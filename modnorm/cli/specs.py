@@ -153,7 +153,7 @@ def plan(
 ) -> None:
     """Estimate jobs, tokens and hours of a spec.
 
-    Counts are upper bounds: settled votes skip answers, and shared experts answer once.
+    Counts are upper bounds: experts that several ensembles share answer once.
     Hours are rough unless --like names a finished run.
     """
     from modnorm.spec import located

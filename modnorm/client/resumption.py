@@ -31,7 +31,7 @@ def resume_or_submit(
     The request id derives from the spec, so that the same spec is the same experiment. A failed
     experiment stays as it is: the next request id starts another, which reuses the finished
     evaluations. A running experiment is cancelled if the new one replaces it: it has another name,
-    N, K list, statistics or limits of failures.
+    N, K list or limits of failures.
 
     Experiments in `wanted` are never cancelled.
     """

@@ -46,8 +46,8 @@ class RunDirectory:
     def check(self, spec: ExperimentSpec) -> None:
         """Make sure that nothing else is in the directory.
 
-        The name, the limits of failures, N, the prefixes, the K list and the statistics may
-        change: finished evaluations are reused.
+        The name, the limits of failures, N, the prefixes and the K list may change: finished
+        evaluations are reused.
         """
         if self._spec.exists():
             there, here = _read(self._spec), spec.fixed.model_dump(mode="json")

@@ -28,18 +28,13 @@ class PromptedRows:
     """Bounds of each completion."""
     row_name: str = "row"
     """Names a row in error messages, before its number."""
-    numbers: Sequence[int] = ()
-    """Index of each row in its split; empty if these are all rows of it."""
 
     def answer_of(self, completion: Completion) -> Answer:
         """Return the answer that a completion is."""
         index = completion.index
-        number = self.numbers[index] if self.numbers else index
-        judgement = judge(
-            self.task, self.rows[index], completion.text, f"{self.row_name} {number}"
-        )
+        judgement = judge(self.task, self.rows[index], completion.text, f"{self.row_name} {index}")
         return Answer(
-            row=number,
+            row=index,
             completion=completion.text,
             reward=float(judgement.reward),  # a task may give any real number
             vote=judgement.vote,

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, cast
 
-from modnorm.search.ranking import Selection
-
 
 @dataclass(frozen=True, slots=True)
 class Tally:
@@ -183,39 +181,3 @@ def _order(place: _Place) -> tuple[int, int]:
     """Return the sort key by which the winning answer comes first."""
     votes, first = place
     return -votes, first
-
-
-class SettledVotes:
-    """The held-out rows of an experiment whose votes are settled, while its experts answer."""
-
-    def __init__(self, selection: Selection, rows: int) -> None:
-        self._rows = rows
-        self._ranks = [
-            {expert: rank for rank, expert in enumerate(experts)} for experts in selection.values()
-        ]
-        self._votes = [[RowVotes(len(ranks)) for _ in range(rows)] for ranks in self._ranks]
-        self._first = {experts[0] for experts in selection.values()}
-        self._counted: set[int] = set()
-
-    @property
-    def counted(self) -> frozenset[int]:
-        """Experts whose ballots are counted."""
-        return frozenset(self._counted)
-
-    def add(self, expert: int, ballot: Ballot) -> None:
-        """Count an expert's ballot; a repeated ballot changes nothing."""
-        if expert in self._counted:
-            return
-        self._counted.add(expert)
-        for ranks, rows in zip(self._ranks, self._votes, strict=True):
-            if expert in ranks:
-                for row, vote, skipped in zip(rows, ballot.votes, ballot.skipped, strict=True):
-                    if not row.settled and not skipped:
-                        row.add(ranks[expert], vote)
-
-    def skippable(self, expert: int) -> tuple[int, ...]:
-        """Return the rows that an expert may skip, ascending."""
-        mine = [v for ranks, v in zip(self._ranks, self._votes, strict=True) if expert in ranks]
-        if not mine or expert in self._first:
-            return ()
-        return tuple(row for row in range(self._rows) if all(votes[row].settled for votes in mine))

@@ -176,8 +176,6 @@ class ExperimentSpec(Section):
         _check_makes_updates(name)
         if population.prefixes or population.ensemble_sizes != (1,):
             raise field_fault("population", f"{name} trains one model: no prefixes, no ensembles")
-        if population.statistics != "full":
-            raise field_fault("population.statistics", f"must be full: {name} settles no votes")
         if name != "es" and population.size != 2:
             raise field_fault(
                 "population.size", f"must be 2: {name} evaluates two sides in each step"
@@ -227,8 +225,7 @@ class ExperimentSpec(Section):
     def fixed(self) -> Self:
         """The spec without all that may change while its finished evaluations are reused.
 
-        These are the name, the limits of failures, and of a search also N, prefixes, K list and
-        statistics.
+        These are the name, the limits of failures, and of a search also N, prefixes and K list.
         """
         changes: dict[str, object] = {"name": "", "failures": FailureSpec(), "reuse": True}
         if self.iterative is None and self.distillation is None:

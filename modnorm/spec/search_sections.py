@@ -137,8 +137,6 @@ MAX_REPORTED = 1_000
 class PopulationSpec(Section):
     """The number of candidates, the nested prefixes and the ensembles."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"statistics"})
-
     size: Int = Field(ge=1, le=MAX_POPULATION)
     """N: candidates sampled and scored."""
     prefixes: tuple[Int, ...] = Field(default=(), max_length=MAX_REPORTED)
@@ -153,11 +151,6 @@ class PopulationSpec(Section):
     """
     noise: str = "portable-v1"
     """Name of the noise scheme; `randopt-reseed-v1` is the published one."""
-    statistics: Literal["experts", "full"] = "experts"
-    """`experts`: skip held-out answers that change no vote and no metric (docs/settled-votes.md).
-
-    `full`: every expert answers every row.
-    """
 
     @model_validator(mode="after")
     def _prefixes_fit(self) -> Self:
@@ -369,13 +362,13 @@ def _check_artifact(name: str, given: Mapping[str, object]) -> None:
 
 _TWO_SIDED: Mapping[str, Mapping[str, object]] = {
     "method": {"radius": 0.001},
-    "population": {"size": 2, "statistics": "full"},
+    "population": {"size": 2},
     "iterative": {"updates": 1500, "rate": 1e-6, "report": "best"},
 }
 ITERATIVE_DEFAULTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "es": {
         "method": {"radius": 0.001},
-        "population": {"size": 30, "statistics": "full"},
+        "population": {"size": 30},
         "iterative": {"updates": 100, "rate": 0.0005, "report": "last"},
     },
     "mezo": _TWO_SIDED,

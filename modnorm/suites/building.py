@@ -43,10 +43,6 @@ from modnorm.suites.suite_file import (
 )
 
 _METRIC, _REDUCTION = "metric (%)", "Eval. red."
-_COUNTED = (
-    f"{_REDUCTION} counts the answers that were given: those that settled votes left out cost "
-    "nothing, so that it may be above the paper's; population.statistics: full leaves out nothing"
-)
 _BASE_SECTIONS = frozenset({"model", "task", "engine"})
 """Sections of a spec that change the results of the unperturbed model."""
 
@@ -132,14 +128,7 @@ def _with_reductions(spec: MetricTable, data: TidySuite, metrics: pd.DataFrame) 
     tables = {_METRIC: metrics, _REDUCTION: ratios}
     values = pd.concat(tables, names=["column"]).reset_index("column")
     table = fill(spec, values, spec.rows, data.place)
-    counted = set(costs.dropna(subset="value")["cell"])
-    skips_answers = any(
-        cell.spec.population.statistics != "full"
-        for cell in data.loaded.cells
-        if cell.id in counted
-    )
-    notes = _contrast_notes(spec, table, {(): _METRIC})
-    return replace(table, notes=(*notes, _COUNTED) if skips_answers else notes)
+    return replace(table, notes=_contrast_notes(spec, table, {(): _METRIC}))
 
 
 def _threshold_table(

@@ -84,7 +84,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """The cost of one experiment; upper bounds if settled votes or shared experts save work."""
+    """The cost of one experiment; upper bounds if ensembles share experts."""
 
     candidates: int
     jobs: int

@@ -148,7 +148,6 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
 model. Items are candidates, held-out rows, updates and rounds. `rank_1` to `gain_kept` are of
 distillations only: the first search, then the students."""
 _ITEMS = MappingProxyType({"index": "item", "row": "item", "updates": "item", "round": "item"})
-_NEED_ALL = frozenset({"right_experts"})
 
 
 @dataclass(frozen=True)
@@ -219,11 +218,8 @@ class TidySuite:
         rows = places.merge(values.astype(types), on=shared, how="left")
         lacking = rows["cell"][rows["value"].isna() & rows["cell"].isin(self.runs)]
         if len(lacking) and not may_lack:
-            needs_all = measure in _NEED_ALL
             raise InvalidInputError(
-                f"{lacking.iloc[0]} has not measured {measure}",
-                field="population.statistics" if needs_all else "directory",
-                remedy="set it to full for this suite" if needs_all else None,
+                f"{lacking.iloc[0]} has not measured {measure}", field="directory"
             )
         return rows
 

@@ -189,7 +189,6 @@ class Job(google.protobuf.message.Message):
     ROWS_DIGEST_FIELD_NUMBER: builtins.int
     CANDIDATE_FIELD_NUMBER: builtins.int
     DECLARATION_FIELD_NUMBER: builtins.int
-    SKIPPED_ROWS_FIELD_NUMBER: builtins.int
     REPLAY_DIGEST_FIELD_NUMBER: builtins.int
     GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
@@ -230,10 +229,6 @@ class Job(google.protobuf.message.Message):
     def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
         """The candidate."""
 
-    @property
-    def skipped_rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Held-out rows or questions that need no answer because their vote is settled, ascending."""
-
     def __init__(
         self,
         *,
@@ -250,13 +245,12 @@ class Job(google.protobuf.message.Message):
         rows_digest: builtins.str = ...,
         candidate: builtins.int = ...,
         declaration: builtins.str | None = ...,
-        skipped_rows: collections.abc.Iterable[builtins.int] | None = ...,
         replay_digest: builtins.str = ...,
         generator_digest: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "lease", b"lease", "model", b"model"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "split", b"split", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
     _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]

@@ -201,7 +201,6 @@ class PopulationSpec(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     POOL_FIELD_NUMBER: builtins.int
     NOISE_FIELD_NUMBER: builtins.int
-    STATISTICS_FIELD_NUMBER: builtins.int
     size: builtins.int
     """N: candidates sampled and scored."""
     seed: builtins.int
@@ -210,8 +209,6 @@ class PopulationSpec(google.protobuf.message.Message):
     """"nested" or "published"."""
     noise: builtins.str
     """Noise scheme by name."""
-    statistics: builtins.str
-    """"experts" skips held-out answers that change no vote; "full" skips nothing."""
     @property
     def prefixes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Nested population sizes to report, ascending; N alone when empty."""
@@ -229,11 +226,10 @@ class PopulationSpec(google.protobuf.message.Message):
         seed: builtins.int | None = ...,
         pool: builtins.str | None = ...,
         noise: builtins.str | None = ...,
-        statistics: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_noise", b"_noise", "_pool", b"_pool", "_seed", b"_seed", "_size", b"_size", "_statistics", b"_statistics", "noise", b"noise", "pool", b"pool", "seed", b"seed", "size", b"size", "statistics", b"statistics"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_noise", b"_noise", "_pool", b"_pool", "_seed", b"_seed", "_size", b"_size", "noise", b"noise", "pool", b"pool", "seed", b"seed", "size", b"size"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_noise", b"_noise", "_pool", b"_pool", "_seed", b"_seed", "_size", b"_size", "_statistics", b"_statistics", "ensemble_sizes", b"ensemble_sizes", "noise", b"noise", "pool", b"pool", "prefixes", b"prefixes", "seed", b"seed", "size", b"size", "statistics", b"statistics"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_noise", b"_noise", "_pool", b"_pool", "_seed", b"_seed", "_size", b"_size", "ensemble_sizes", b"ensemble_sizes", "noise", b"noise", "pool", b"pool", "prefixes", b"prefixes", "seed", b"seed", "size", b"size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__noise: typing_extensions.TypeAlias = typing.Literal["noise"]
     _WhichOneofArgType__noise: typing_extensions.TypeAlias = typing.Literal["_noise", b"_noise"]
@@ -243,8 +239,6 @@ class PopulationSpec(google.protobuf.message.Message):
     _WhichOneofArgType__seed: typing_extensions.TypeAlias = typing.Literal["_seed", b"_seed"]
     _WhichOneofReturnType__size: typing_extensions.TypeAlias = typing.Literal["size"]
     _WhichOneofArgType__size: typing_extensions.TypeAlias = typing.Literal["_size", b"_size"]
-    _WhichOneofReturnType__statistics: typing_extensions.TypeAlias = typing.Literal["statistics"]
-    _WhichOneofArgType__statistics: typing_extensions.TypeAlias = typing.Literal["_statistics", b"_statistics"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__noise) -> _WhichOneofReturnType__noise | None: ...
     @typing.overload
@@ -253,8 +247,6 @@ class PopulationSpec(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__size) -> _WhichOneofReturnType__size | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__statistics) -> _WhichOneofReturnType__statistics | None: ...
 
 Global___PopulationSpec: typing_extensions.TypeAlias = PopulationSpec
 

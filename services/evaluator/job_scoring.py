@@ -67,16 +67,7 @@ class JobScorer:
         poll = partial(self._progress, lease, 0)
         isolation = self._tasks.check(job.task)
         task = self._tasks.of(job)
-        stored, skipped = self._artifacts.rows(job.rows_digest), set(job.skipped_rows)
-        rows = [row for row in range(len(stored)) if row not in skipped]
-        if not rows:  # all rows of an expert are settled
-            nothing = messages.ReportJobRequest(
-                lease=job.lease,
-                descriptor=job.descriptor,
-                worker=self._client.worker,
-                answers=pack_answers(()),
-            )
-            return partial(self._client.report, nothing)
+        rows = self._artifacts.rows(job.rows_digest)
         with self._watchdog.loading():
             model = self._load(job, poll)
         with self._watchdog.working():
@@ -88,12 +79,7 @@ class JobScorer:
             answered = answer_candidate(
                 model.engine,
                 PromptedRows(
-                    task,
-                    [stored[number] for number in rows],
-                    [prompts[number] for number in rows],
-                    GenerationLimits(job.max_tokens),
-                    f"{split_name(job)} row",
-                    rows,
+                    task, rows, prompts, GenerationLimits(job.max_tokens), f"{split_name(job)} row"
                 ),
                 descriptor,
                 self._artifacts.scale_map(job.descriptor.scale_map_digest),

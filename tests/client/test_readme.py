@@ -43,7 +43,6 @@ def test_the_spec_of_the_readme_is_one_that_its_commands_can_use():
     (found,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     spec = parse_spec(yaml.safe_load(found))
     assert "modnorm rescore runs/mine" in text
-    assert spec.population.statistics == "full"  # what `modnorm rescore` needs
     assert spec.method.radius is not None
 
 

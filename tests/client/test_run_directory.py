@@ -48,7 +48,7 @@ def test_a_run_of_another_spec_is_refused_by_the_field_that_differs(tmp_path, sp
     [
         {"name": "another"},
         {"failures": {"max_failed_candidates": 3}},
-        {"population": {"size": 9, "ensemble_sizes": [1, 7], "statistics": "full"}},
+        {"population": {"size": 9, "ensemble_sizes": [1, 7]}},
     ],
 )
 def test_a_spec_that_keeps_its_evaluations_replaces_the_results(tmp_path, spec, changes):

@@ -46,12 +46,7 @@ def write_spec(tmp_path_factory):
             "model": {"name": "tiny-thicket"},
             "task": bundled_task("gsm8k", selection=6, heldout=6, max_tokens=24),
             "method": {"name": "modular_norm", "radius": 1.28},
-            "population": {
-                "size": 4,
-                "prefixes": [2, 4],
-                "ensemble_sizes": [1, 2],
-                "statistics": "full",
-            },
+            "population": {"size": 4, "prefixes": [2, 4], "ensemble_sizes": [1, 2]},
             "calibration": {"examples": 2, "max_length": 16, "iterations": 1},
             "reuse": False,  # else a disturbed run would take the answers of the undisturbed one
         }

@@ -41,7 +41,7 @@ def spec_file(write_spec):
         task__selection={"source": WORD_PROBLEMS, "limit": 4},
         task__heldout={"source": "bundled:word-problems-heldout", "limit": 6},
         method={"name": "randopt", "radius": 0.02},
-        population={"size": 3, "ensemble_sizes": [1, 2], "statistics": "full"},
+        population={"size": 3, "ensemble_sizes": [1, 2]},
         distillation={
             "rounds": 2,
             "rows": {"source": WORD_PROBLEMS, "offset": 10, "limit": 16},

@@ -5,7 +5,7 @@ import json
 import pytest
 
 METHOD = {"name": "randopt", "sigma": 0.02}
-SIZES = {"ensemble_sizes": [1, 2], "statistics": "full"}
+SIZES = {"ensemble_sizes": [1, 2]}
 
 
 def evaluated(directory):

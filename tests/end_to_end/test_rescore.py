@@ -6,10 +6,6 @@ import shutil
 
 import pytest
 
-from modnorm.client.embedded import embedded_client
-from modnorm.client.run_directory import hold
-from modnorm.client.settings import ClientSettings
-
 
 @pytest.fixture
 def run(finished, tmp_path):
@@ -56,37 +52,3 @@ def test_the_same_scorer_gives_the_very_same_figures(modnorm, run):
     after = contents(run)
     assert json.loads(after.pop("rescored-gsm8k-v3.json")) == document
     assert after == before
-
-
-def remarks(directory, cache_dir):
-    """Return what the lab of a directory says of each of its experiments."""
-    settings = ClientSettings(cache_dir=cache_dir)
-    with hold(directory), embedded_client(directory, settings, evaluate=False) as client:
-        return {
-            each.spec.population.statistics: [event.message for event in client.watch(each.id)]
-            for each in map(client.get, [one.id for one in client.list()])
-        }
-
-
-def test_a_run_that_left_answers_out_is_completed_in_its_directory(
-    modnorm, write_spec, cache_dir, tmp_path
-):
-    method = {"name": "randopt", "sigma": 0.02}
-    population = {"size": 6, "prefixes": [4, 6], "ensemble_sizes": [1, 3]}
-    short = write_spec("short", method=method, population=population, reuse=True)
-    modnorm("run", short, "--out", tmp_path, "-q")
-    refused = modnorm("rescore", tmp_path, "--scorer", "reference", check=False)
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("error: population.statistics: ")
-    assert "set it to full" in refused.stderr
-    before = json.loads((tmp_path / "results.json").read_text())
-    population["statistics"] = "full"
-    full = write_spec("short", method=method, population=population, reuse=True)
-    modnorm("run", full, "--out", tmp_path, "-q")
-    modnorm("rescore", tmp_path, "--scorer", "reference", "-q")
-    after = json.loads((tmp_path / "results.json").read_text())
-    assert [one["experts"] for one in after["ensembles"]] == [
-        one["experts"] for one in before["ensembles"]
-    ]
-    said = remarks(tmp_path, cache_dir)["full"]
-    assert any("results are reused" in message for message in said)

@@ -16,12 +16,7 @@ SUITE = {
     "base": {
         "model": "tiny-thicket",
         "task": bundled_task("gsm8k", selection=ROWS, heldout=ROWS, max_tokens=24),
-        "population": {
-            "size": 3,
-            "prefixes": [2, 3],
-            "ensemble_sizes": [1, 2],
-            "statistics": "full",
-        },
+        "population": {"size": 3, "prefixes": [2, 3], "ensemble_sizes": [1, 2]},
     },
     "axes": {"method": {"RandOpt": {"method": {"name": "randopt", "sigma": 0.02}}}},
     "seeds": [42, 43],

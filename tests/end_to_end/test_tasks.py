@@ -157,7 +157,7 @@ def run(client, tmp_path):
             "model": "tiny-thicket",
             "task": {**task, "scorer": scorer},
             "method": {"name": "randopt", "radius": 0.001},
-            "population": {"size": 3, "ensemble_sizes": [1, 3], "statistics": "full"},
+            "population": {"size": 3, "ensemble_sizes": [1, 3]},
         }
         return follow_to_end(client, submit_here(client, parse_spec(spec)))
 

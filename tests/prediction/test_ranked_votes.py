@@ -1,13 +1,10 @@
-"""Votes counted by rank do not depend on the order in which workers answer."""
-
-import random
+"""Votes of experts that answer by rank are those of all experts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes
-from modnorm.search.voting import Ballot, SettledVotes, plurality
-from modnorm.tasks.protocol import Judgement
+from modnorm.search.voting import plurality
 
 SCRIPTS = st.integers(1, 6).flatmap(
     lambda rows: st.lists(
@@ -32,39 +29,6 @@ def one_after_another(script, *, ask_all=False):
         )
     assert not votes.open_rows
     return predictions
-
-
-def at_once(script, seed):
-    """Begin and end experts in any order; each skips what the first experts had settled then."""
-    noise, rows, experts = random.Random(seed), len(script[0]), range(len(script))
-    sheets: dict[int, dict[int, ExpertAnswer]] = {}
-    begun: dict[int, set[int]] = {}
-    waiting = list(experts)
-    noise.shuffle(waiting)
-    while waiting or begun:
-        if waiting and (not begun or noise.random() < 0.5):
-            expert = waiting.pop()
-            settled = SettledVotes({(0, len(script)): tuple(experts)}, rows)
-            for first in experts:
-                if first not in sheets:
-                    break
-                said = {row: Judgement(0, one.vote, False) for row, one in sheets[first].items()}
-                settled.add(first, Ballot.from_partial_answers(said, rows))
-            begun[expert] = set(range(rows)) - set(settled.skippable(expert))
-        else:
-            expert = noise.choice(sorted(begun))
-            asked = begun.pop(expert)
-            sheets[expert] = {row: answer(expert, script[expert][row]) for row in asked}
-    votes = RankedVotes(len(script), range(rows))
-    predictions: list[Prediction] = []
-    for expert in experts:
-        predictions += votes.add(sheets[expert])
-    return predictions
-
-
-@given(SCRIPTS, st.integers(0, 1000))
-def test_the_order_of_the_workers_changes_nothing(script, seed):
-    assert at_once(script, seed) == one_after_another(script)
 
 
 @given(SCRIPTS)

@@ -106,7 +106,7 @@ def run(client, name, **failures):
         name=name,
         task=bundled_task("countdown", selection=2, heldout=2, max_tokens=6),
         method={"name": "randopt", "sigma": 0.005},
-        population={"size": 4, "statistics": "full"},
+        population={"size": 4},
         failures=failures,
         reuse=False,
     )

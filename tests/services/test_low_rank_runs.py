@@ -20,7 +20,7 @@ def make_spec(**method):
     return small_spec(
         task=bundled_task("countdown", selection=2, heldout=2, max_tokens=2),
         method=method,
-        population={"size": 2, "statistics": "full"},
+        population={"size": 2},
         calibration={"examples": 2, "iterations": 1, "max_length": 8},
     )
 

@@ -71,7 +71,7 @@ CODER = {
 
 @pytest.mark.parametrize(("name", "count"), CODER.items())
 def test_cells_of_coder_models_are_the_papers(name, count, tables):
-    """Only the model, drafts, ensembles and statistics differ."""
+    """Only the model, drafts and ensembles differ."""
     paper = {cell.id: cell.spec for cell in load_suite(EXAMPLES / f"paper/{name}.yaml").cells}
     loaded = load_suite(EXAMPLES / f"coder/{name}.yaml")
     assert len(loaded.cells) == count
@@ -79,7 +79,7 @@ def test_cells_of_coder_models_are_the_papers(name, count, tables):
         there = paper[cell.id].model_dump(mode="json")
         allowed = {
             *("model.name", "model.revision", "engine.drafts", "name"),
-            *("population.prefixes", "population.ensemble_sizes", "population.statistics"),
+            *("population.prefixes", "population.ensemble_sizes"),
         }
         assert set(differences(cell.spec.model_dump(mode="json"), there)) <= allowed
         assert cell.spec.model.name in {"./models/coder-1.5b", "./models/coder-0.5b"}

@@ -40,7 +40,7 @@ PLACE = re.escape(f"{__file__}:{Broken._end.__code__.co_firstlineno + 2}")
 
 
 def judge(outcome: Any) -> None:
-    PromptedRows(Broken(outcome), [{}], [()], LIMITS, numbers=[3]).answer_of(COMPLETION)
+    PromptedRows(Broken(outcome), [{}], [()], LIMITS).answer_of(COMPLETION)
 
 
 def test_a_judge_that_raises_is_fatal_also_from_another_process() -> None:
@@ -48,7 +48,7 @@ def test_a_judge_that_raises_is_fatal_also_from_another_process() -> None:
         judge(KeyError("x"))
     for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
         assert type(error) is IncompatibleError
-        told = f"^task broken, row 3: KeyError: 'x', raised at {PLACE}$"
+        told = f"^task broken, row 0: KeyError: 'x', raised at {PLACE}$"
         assert re.search(told, error.message)
         assert error.field == "task.name"
 
@@ -65,7 +65,7 @@ def test_a_judge_that_raises_is_fatal_also_from_another_process() -> None:
     ],
 )
 def test_a_malformed_judgement_is_named(outcome: Any) -> None:
-    with error_at("task.name", "task broken, row 3: judge", kind=IncompatibleError):
+    with error_at("task.name", "task broken, row 0: judge", kind=IncompatibleError):
         judge(outcome)
 
 

@@ -16,7 +16,7 @@ SPEC = {
     "model": "tiny-thicket",
     "task": bundled_task("countdown", selection=4, heldout=18, max_tokens=24),
     "method": {"name": "randopt", "radius": 0.01},
-    "population": {"size": 4, "prefixes": [2, 4], "ensemble_sizes": [1, 2], "statistics": "full"},
+    "population": {"size": 4, "prefixes": [2, 4], "ensemble_sizes": [1, 2]},
 }
 
 

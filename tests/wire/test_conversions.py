@@ -44,11 +44,7 @@ SPECS = st.fixed_dictionaries(
         ),
         "population": st.fixed_dictionaries(
             {"size": st.just(8), "seed": SEED},
-            optional={
-                "prefixes": st.just([4, 8]),
-                "ensemble_sizes": st.just([1, 3]),
-                "statistics": st.sampled_from(["experts", "full"]),
-            },
+            optional={"prefixes": st.just([4, 8]), "ensemble_sizes": st.just([1, 3])},
         ),
     },
     optional={

@@ -93,7 +93,6 @@ _POPULATION: Mapping[str, object] = {
     "size": 8,
     "prefixes": [4, 8],
     "ensemble_sizes": [1, 3],
-    "statistics": "full",  # runs are compared byte by byte
     "seed": 11,
 }
 _TASK: Mapping[str, object] = {

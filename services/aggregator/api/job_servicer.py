@@ -315,7 +315,6 @@ def _job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
     if claim.candidate.needs_proposal:
         message.generator_digest = experiment.generator_digest
     message.candidate = job.candidate
-    message.skipped_rows.extend(claim.skipped)
     message.replay_digest = experiment.selection_digest
     return message
 

@@ -221,7 +221,6 @@ def admit_questions(session: Session, asked: experiment_pb2.Questions) -> Admiss
             "size": ensemble.population,
             "prefixes": (),
             "ensemble_sizes": (ensemble.ensemble_size,),
-            "statistics": "full",
         }
     )
     heldout = DataSpec(source=f"questions:{questions.digest}")

@@ -220,7 +220,7 @@ def add_jobs(session: Session, experiment: Experiment, batch: Batch) -> int:
             for job in jobs
         )
         insert_rows(session, Job, rows)
-        reuse_evaluations(session, experiment, split, jobs)
+        reuse_evaluations(session, experiment, jobs)
     return experiment.jobs_done
 
 

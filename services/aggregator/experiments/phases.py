@@ -4,16 +4,15 @@ All functions work inside a caller's write transaction that has locked the exper
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 
-from sqlmodel import Session, func, select
+from sqlmodel import Session, col, func, select
 
 from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.search.answers import BASE_INDEX
-from modnorm.search.ranking import Selection, expert_union
-from modnorm.search.voting import count_votes
-from modnorm.services.aggregator.experiments.expert_selection import ballots_of, selection_of
+from modnorm.search.ranking import Selection, expert_union, select_experts
+from modnorm.search.voting import Ballot, count_votes
 from modnorm.services.aggregator.experiments.iterative_updates import (
     final_candidates,
     first_batch,
@@ -34,6 +33,7 @@ from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import load_rows
 from modnorm.services.aggregator.storage.tables import (
     TERMINAL,
+    AnswerSheet,
     Ensemble,
     Experiment,
     ExperimentState,
@@ -44,8 +44,12 @@ from modnorm.services.aggregator.storage.tables import (
     state_index,
 )
 from modnorm.tasks import task_errors
+from modnorm.wire.answer_sheets import unpack_answers
 
 _ASKED = {Split.HELDOUT: "held-out rows", Split.QUESTIONS: "questions"}
+_SHEETS = 64
+"""Answer sheets read from Postgres at once. Postgres aborts a transaction whose process computes
+for too long between two statements, as it would with a thousand sheets."""
 
 
 def start_selecting(session: Session, experiment: Experiment, candidates: Collection[int]) -> None:
@@ -130,7 +134,7 @@ def _finish_phase(session: Session, experiment: Experiment) -> None:
         elif experiment.is_iterative:
             _continue_updates(session, experiment)
         else:
-            experts = expert_union(selection_of(session, experiment))
+            experts = expert_union(_selection_of(session, experiment))
             batch: Batch = {Split.HELDOUT: (BASE_INDEX, *experts)}
             message = f"selected: {len(experts)} experts and the base answer the held-out rows"
             _begin(session, experiment, ExperimentState.VOTING, batch, message)
@@ -179,8 +183,8 @@ def _finish(session: Session, experiment: Experiment) -> None:
         reported = state_index(reported_updates(session, experiment))
         selection: Selection = {(drawn, 1): (reported,)}
     else:
-        selection = selection_of(session, experiment)
-    ballots = dict(ballots_of(session, experiment))
+        selection = _selection_of(session, experiment)
+    ballots = dict(_ballots_of(session, experiment))
     task = experiment.task()
     rows = load_rows(session, experiment.heldout_digest)
     ensembles: list[Ensemble] = []
@@ -206,3 +210,37 @@ def _finish(session: Session, experiment: Experiment) -> None:
     session.flush()
     insert_rows(session, Vote, votes)
     end(session, experiment, ExperimentState.SUCCEEDED, "finished")
+
+
+def _selection_of(session: Session, experiment: Experiment) -> Selection:
+    """Return the experts of every (N, K), by the scores of the selection."""
+    population = experiment.spec.population
+    rewards: list[float | None] = [None] * population.size
+    scored = session.exec(
+        select(Job.candidate, Job.metric).where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.SELECTION,
+            Job.state == JobState.DONE,
+            Job.candidate != BASE_INDEX,
+        )
+    )
+    for candidate, reward in scored:
+        rewards[candidate] = reward
+    return select_experts(rewards, population.reported_prefixes, population.ensemble_sizes)
+
+
+def _ballots_of(session: Session, experiment: Experiment) -> Iterator[tuple[int, Ballot]]:
+    """Yield candidate and ballot of each model that has answered, in ascending order."""
+    sheets = (
+        select(Job.candidate, AnswerSheet.content)
+        .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
+        .where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.HELDOUT,
+            Job.state == JobState.DONE,
+        )
+        .order_by(col(Job.candidate))
+        .execution_options(yield_per=_SHEETS)
+    )
+    for candidate, content in session.exec(sheets):
+        yield candidate, Ballot.from_answers(unpack_answers(content))

@@ -22,8 +22,6 @@ from sqlmodel import Session, col, select
 from modnorm.errors import ModnormError
 from modnorm.files import json_digest
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.search.voting import Ballot, SettledVotes
-from modnorm.services.aggregator.experiments.expert_selection import selection_of
 from modnorm.services.aggregator.storage.database import evaluation_cache
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.evaluation_cache import RESULT, Evaluation
@@ -38,7 +36,6 @@ from modnorm.services.aggregator.storage.tables import (
 )
 from modnorm.tasks.columns import prompts_digest
 from modnorm.tasks.task_errors import render_prompts
-from modnorm.wire.answer_sheets import unpack_answers
 
 _KEYS_AT_A_TIME = 500
 _SHEETS_AT_A_TIME = 64
@@ -128,18 +125,13 @@ def _noise_digest(session: Session, scale_map_digest: str) -> str:
     return json_digest([scale_map.rank, active]) if active else ""
 
 
-def reuse_evaluations(
-    session: Session, experiment: Experiment, split: Split, jobs: Sequence[NewJob]
-) -> int:
-    """Finish the new jobs of a split whose evaluations exist; return their number.
-
-    An incomplete evaluation of an expert is used only if its skipped rows are settled here.
-    """
+def reuse_evaluations(session: Session, experiment: Experiment, jobs: Sequence[NewJob]) -> int:
+    """Finish the new jobs whose evaluations exist; return their number."""
     if not experiment.spec.reuse:
         return 0
     session.flush()
     reused = 0
-    for chunk in _chunks(_usable(session, experiment, split, jobs), _SHEETS_AT_A_TIME):
+    for chunk in _chunks(_found(session, jobs), _SHEETS_AT_A_TIME):
         pairs = list(_with_sheets(session, chunk))
         _finish(session, experiment, pairs)
         reused += len(pairs)
@@ -162,17 +154,16 @@ def evaluations_of(
 
 
 def _found(session: Session, jobs: Sequence[NewJob]) -> Sequence[_Reused]:
-    """Return the evaluations with the most answers that have the keys of new jobs."""
+    """Return the evaluations that have the keys of new jobs."""
     keys = {job.key for job in jobs if job.key}
-    best: dict[str, tuple[Evaluation, str]] = {}
+    found: dict[str, tuple[Evaluation, str]] = {}
     cache = evaluation_cache(session)
     if cache is not None:
-        best = {key: (one, "") for key, one in cache.find(keys).items()}
+        found = {key: (one, "") for key, one in cache.find(keys).items()}
     for chunk in _chunks(sorted(keys), _KEYS_AT_A_TIME):
         for key, source, one in _stored(session, col(Job.content_key).in_(chunk)):
-            if key not in best or one.answers >= best[key][0].answers:
-                best[key] = one, source
-    return [_Reused(job, *best[job.key]) for job in jobs if job.key in best]
+            found[key] = one, source
+    return [_Reused(job, *found[job.key]) for job in jobs if job.key in found]
 
 
 def _stored(
@@ -197,43 +188,6 @@ def _stored(
             job_id,
             Evaluation(dict(zip(RESULT, result, strict=True)), coefficients, normaliser),
         )
-
-
-def _usable(
-    session: Session, experiment: Experiment, split: Split, jobs: Sequence[NewJob]
-) -> Sequence[_Reused]:
-    """Return the complete evaluations, and the incomplete ones that leave out nothing needed."""
-    found = _found(session, jobs)
-    _, rows = experiment.rows_of(split)
-    complete = [one for one in found if one.evaluation.answers == rows]
-    skips = split is experiment.voted_split and experiment.spec.population.statistics != "full"
-    if len(complete) == len(found) or not skips:
-        return complete
-    return _settled(session, experiment, found)
-
-
-def _settled(
-    session: Session, experiment: Experiment, found: Sequence[_Reused]
-) -> Sequence[_Reused]:
-    """Return the experts that skipped only rows whose votes the others' answers settle.
-
-    Those with most answers come first: they answered first, when few rows were settled. The
-    experts that questions are put to come by rank, and only better-ranked ones settle votes.
-    """
-    rows, ranking = experiment.heldout_rows, experiment.asked_experts
-    votes = SettledVotes(selection_of(session, experiment), rows)
-    if ranking:
-        ordered = sorted(found, key=lambda one: ranking.index(one.job.candidate))
-    else:
-        ordered = sorted(found, key=lambda one: (-one.evaluation.answers, one.job.candidate))
-    usable = []
-    for one, sheet in _with_sheets(session, ordered):
-        answers = {answer.row: answer for answer in unpack_answers(sheet)}
-        if set(range(rows)) - answers.keys() <= set(votes.skippable(one.job.candidate)):
-            if not ranking or ranking[len(votes.counted)] == one.job.candidate:
-                votes.add(one.job.candidate, Ballot.from_partial_answers(answers, rows))
-            usable.append(one)
-    return usable
 
 
 def _with_sheets(session: Session, reused: Sequence[_Reused]) -> Iterator[tuple[_Reused, bytes]]:

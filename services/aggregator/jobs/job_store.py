@@ -10,7 +10,6 @@ from sqlmodel import Session, col, exists, select
 
 from modnorm.errors import ModnormError, UnavailableError
 from modnorm.search.answers import Answer
-from modnorm.services.aggregator.experiments.expert_selection import SettledVotesCache
 from modnorm.services.aggregator.experiments.lifecycle import Change, close_job, fail, record
 from modnorm.services.aggregator.experiments.phases import change_of, job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
@@ -55,7 +54,6 @@ class JobStore:
     ) -> None:
         self._database = database
         self._lease_clock = lease_clock
-        self._settled = SettledVotesCache()
         self._checks = ReportChecks()
         self.lease_seconds = lease_seconds
 
@@ -65,7 +63,7 @@ class JobStore:
 
     def _claim(self, asked: Sequence[ClaimJobRequest]) -> Sequence[Claim | None]:
         with self._database.write() as session:
-            return lease_jobs(session, asked, self._deadline(session), self._settled)
+            return lease_jobs(session, asked, self._deadline(session))
 
     def heartbeat(self, beats: Sequence[LeaseProgress]) -> Sequence[LeaseState]:
         """Extend leases; return the state of each."""
@@ -84,10 +82,6 @@ class JobStore:
         sheets = [_read_sheet(report) for report in reports]  # before anything is locked
         with self._database.write() as session:
             answers = Reporting(session, self._checks).store(reports, sheets)
-        for answer in answers:
-            ended = answer.experiment if isinstance(answer, Change) and answer.job else None
-            if ended and ended.state in TERMINAL:
-                self._settled.forget(ended.id)
         self._share([one.job.id for one in answers if isinstance(one, Change) and one.job])
         return answers
 
@@ -179,19 +173,6 @@ class JobStore:
                 .order_by(deadline, col(Job.id))
             )
             return tuple(session.exec(query).all())
-
-    def forget_ended(self) -> None:
-        """Drop experiments that have ended, or were removed, from the caches."""
-        cached = self._settled.cached_experiments()
-        if not cached:
-            return
-        query = select(Experiment.id).where(
-            col(Experiment.id).in_(cached), col(Experiment.state).not_in(TERMINAL)
-        )
-        with self._database.read() as session:
-            active = session.exec(query).all()
-        for experiment_id in cached.difference(active):
-            self._settled.forget(experiment_id)
 
     def reap(self, job_id: str) -> Change | None:
         """End the expired lease of a job, whose attempt has failed.

@@ -4,7 +4,6 @@ These transactions lock jobs without their experiments. So they skip jobs that a
 has locked: a wait could deadlock.
 """
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,7 +11,6 @@ from itertools import groupby
 from sqlmodel import Session, col, exists, select
 
 from modnorm.errors import StaleLeaseError
-from modnorm.services.aggregator.experiments.expert_selection import SettledVotesCache
 from modnorm.services.aggregator.storage.lookups import is_candidate_of_job, unknown_job
 from modnorm.services.aggregator.storage.tables import (
     Candidate,
@@ -20,10 +18,8 @@ from modnorm.services.aggregator.storage.tables import (
     ExperimentState,
     Job,
     JobState,
-    Split,
 )
 from modnorm.v1.evaluation_pb2 import ClaimJobRequest, LeaseProgress, LeaseState
-from modnorm.wire.answer_sheets import pack_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +29,6 @@ class Claim:
     job: Job
     candidate: Candidate
     experiment: Experiment
-    skipped: Sequence[int] = ()
-    """Held-out rows that need no answer, in ascending order."""
 
 
 def stale(job: Job) -> StaleLeaseError:
@@ -47,7 +41,7 @@ def stale(job: Job) -> StaleLeaseError:
 
 
 def lease_jobs(
-    session: Session, asked: Sequence[ClaimJobRequest], deadline: float, settled: SettledVotesCache
+    session: Session, asked: Sequence[ClaimJobRequest], deadline: float
 ) -> Sequence[Claim | None]:
     """Lease the next jobs under new fencing tokens, as for one request after the other.
 
@@ -60,25 +54,22 @@ def lease_jobs(
     ):
         workers = [one.worker for one in equal]
         found = _next_jobs(session, model_digest, unfit, len(workers))
-        for worker, (job, candidate, experiment) in zip(workers, found, strict=False):
-            claim = claim_of(session, job, candidate, experiment, settled)
-            lease(claim, worker, deadline)
+        for worker, claim in zip(workers, found, strict=False):
+            lease(claim.job, worker, deadline)
             claims.append(claim)
         claims += [None] * (len(workers) - len(found))
     return claims
 
 
-def lease(claim: Claim, worker: str, deadline: float) -> None:
+def lease(job: Job, worker: str, deadline: float) -> None:
     """Lease a locked job under a new fencing token."""
-    job = claim.job
     job.state, job.token, job.worker = JobState.LEASED, job.token + 1, worker
     job.lease_deadline, job.answers_done, job.waits = deadline, 0, False
-    job.skipped = pack_text(json.dumps(list(claim.skipped))) if claim.skipped else None
 
 
 def _next_jobs(
     session: Session, model_digest: str, unfit: Collection[str], count: int
-) -> list[tuple[Job, Candidate, Experiment]]:
+) -> list[Claim]:
     """Lock the next jobs to lease, `count` at most."""
     has_pending = exists().where(
         col(Job.state) == JobState.PENDING, col(Job.experiment_id) == Experiment.id
@@ -96,7 +87,7 @@ def _next_jobs(
             col(Experiment.id),
         )
     )
-    found: list[tuple[Job, Candidate, Experiment]] = []
+    found: list[Claim] = []
     for experiment_id in session.exec(experiments).all():
         query = (
             select(Job, Candidate, Experiment)
@@ -107,23 +98,10 @@ def _next_jobs(
             .limit(count - len(found))
             .with_for_update(of=Job, skip_locked=True)
         )
-        found += session.exec(query)
+        found += (Claim(*row) for row in session.exec(query))
         if len(found) == count:
             break
     return found
-
-
-def claim_of(
-    session: Session,
-    job: Job,
-    candidate: Candidate,
-    experiment: Experiment,
-    settled: SettledVotesCache,
-) -> Claim:
-    """Return what a worker needs for a locked job."""
-    skips = job.split is not Split.SELECTION
-    skipped = settled.skippable(session, experiment, job.candidate) if skips else ()
-    return Claim(job, candidate, experiment, skipped)
 
 
 def extend_leases(

@@ -57,8 +57,7 @@ class Reaper:
         self._reachability = Reachability(jobs.lease_seconds, pause)
 
     async def reap(self) -> None:
-        """End leases that expired while workers could call; drop ended experiments from caches."""
-        await asyncio.to_thread(self._jobs.forget_ended)
+        """End leases that expired while workers could call."""
         for change in await asyncio.to_thread(self._jobs.end_waits):
             self._follow_up(change)
         expired = await asyncio.to_thread(self._jobs.expired)

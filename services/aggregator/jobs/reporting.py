@@ -41,7 +41,6 @@ from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.spec_limits import MAX_COUNT
 from modnorm.tasks import Row, Task, task_errors
 from modnorm.v1.evaluation_pb2 import ReportJobRequest
-from modnorm.wire.answer_sheets import unpack_text
 from modnorm.wire.conversions import descriptor_from_proto
 
 _SCALE_MAPS = 64
@@ -107,23 +106,18 @@ class ReportChecks:
         self, session: Session, experiment: Experiment, job: Job, answers: Sequence[Answer]
     ) -> float | None:
         digest, count = experiment.rows_of(job.split)
+        _check_rows(answers, count)
         if job.split is Split.SELECTION:
-            _check_rows(answers, count)
             return mean_reward([answer.reward for answer in answers])
-        _check_rows(answers, count, json.loads(unpack_text(job.skipped)) if job.skipped else ())
-        if job.split is Split.QUESTIONS or len(answers) < count:
+        if job.split is Split.QUESTIONS:
             return None
         rows = self._rows.find(digest, lambda: load_rows(session, digest))
         correct = [answer.correct for answer in answers]
         return task_errors.metric(self._task(experiment), rows, correct)
 
 
-def _check_rows(answers: Sequence[Answer], count: int, optional: Collection[int] = ()) -> None:
-    """Check that answers are in order and cover all rows except optional ones."""
-    rows = [answer.row for answer in answers]
-    given = set(rows)
-    missing = set(range(count)) - given - set(optional)
-    if missing or rows != sorted(given) or not given <= set(range(count)):
+def _check_rows(answers: Sequence[Answer], count: int) -> None:
+    if [answer.row for answer in answers] != list(range(count)):
         raise InvalidInputError(
             f"the answers must cover the rows 0 to {count - 1}, each once and in order",
             field="answers.row",
@@ -222,7 +216,7 @@ class Reporting:
         self._answer_sheets.append({"job_id": job.id, "content": report.answers})
         close_job(experiment, job, done=True)
         progress.scored(job, was_leased=was_leased)
-        outcome = "the votes left are settled" if job.metric is None else f"{job.metric:.4f}"
+        outcome = "answered" if job.metric is None else f"{job.metric:.4f}"
         message = f"{job.title}: {outcome}"
         if experiment.has_open_jobs:
             self._events.append(next_event(self._session, experiment, message, progress))

@@ -29,20 +29,15 @@ RESULT = (
 )
 """Columns that a report sets on its job."""
 _LIBRARIES = ("torch", "transformers", "vllm")
-_FORMAT = 2
+_FORMAT = 3
 _BUSY_SECONDS = 5.0
 _TABLE = """
 CREATE TABLE IF NOT EXISTS evaluations (
-    content_key TEXT PRIMARY KEY, answers INTEGER NOT NULL, result TEXT NOT NULL,
-    coefficients BLOB, normaliser REAL, sheet BLOB NOT NULL
+    content_key TEXT PRIMARY KEY, result TEXT NOT NULL, coefficients BLOB, normaliser REAL,
+    sheet BLOB NOT NULL
 )
 """
-_ADD = """
-INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (content_key) DO UPDATE SET answers = excluded.answers, result = excluded.result,
-    coefficients = excluded.coefficients, normaliser = excluded.normaliser, sheet = excluded.sheet
-WHERE excluded.answers > evaluations.answers
-"""
+_ADD = "INSERT OR IGNORE INTO evaluations VALUES (?, ?, ?, ?, ?)"
 _WHERE = "WHERE content_key IN (SELECT value FROM json_each(?))"
 
 logger = logging.getLogger(__name__)
@@ -55,11 +50,6 @@ class Evaluation(NamedTuple):
     """Columns of the job."""
     coefficients: bytes | None
     normaliser: float | None
-
-    @property
-    def answers(self) -> int:
-        """Number of rows that were answered."""
-        return cast("int", self.result["answers_done"])
 
 
 def _software_digest() -> str:
@@ -98,9 +88,9 @@ class EvaluationCache:
         return dict(cast("Sequence[tuple[str, bytes]]", self._select("sheet", keys)))
 
     def add(self, evaluations: Mapping[str, tuple[Evaluation, bytes]]) -> None:
-        """Store evaluations with their packed answers; of two with one key, that of more rows."""
+        """Store evaluations with their packed answers; of two with one key, the first."""
         rows = [
-            (key, one.answers, json.dumps(one.result), one.coefficients, one.normaliser, sheet)
+            (key, json.dumps(one.result), one.coefficients, one.normaliser, sheet)
             for key, (one, sheet) in evaluations.items()
         ]
         with self._lock, self._logged(), self._open() as connection:

@@ -169,7 +169,6 @@ class Vote(SQLModel, table=True):
     support: int
     correct_support: int
     skipped: int = 0
-    """Number of experts that skipped the row. The other counts exclude them."""
 
 
 @lru_cache(maxsize=64)
@@ -252,11 +251,6 @@ class Experiment(SQLModel, table=True):
     def asked_experts(self) -> tuple[int, ...]:
         """Experts of a finished run, best first, whose votes it asks for; empty for a search."""
         return tuple(json.loads(self.experts))
-
-    @property
-    def voted_split(self) -> Split:
-        """The split that experts answer."""
-        return Split.QUESTIONS if self.asked_experts else Split.HELDOUT
 
     @property
     def is_iterative(self) -> bool:
@@ -385,9 +379,7 @@ class Job(SQLModel, table=True):
     """How to fix the cause of that failure, if the worker reported it."""
     metric: float | None = None
     """Mean selection reward, or held-out metric of the candidate alone. None while unknown, and of
-    an expert that skipped rows."""
-    skipped: bytes | None = Field(default=None, sa_type=LargeBinary)
-    """Packed numbers of the rows that its last lease skips; None if it skips none."""
+    answers to questions."""
     tokens: int = Field(default=0, sa_type=BigInteger)
     switch_seconds: float = 0.0
     generate_seconds: float = 0.0

@@ -38,7 +38,7 @@ LATER = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "13", "12", None, None
+revision, down_revision, branch_labels, depends_on = "14", "13", None, None
 
 
 def upgrade():
@@ -50,9 +50,9 @@ def upgrade():
 def test_rows_stay_when_a_later_version_migrates(world, tmp_path, monkeypatch):
     created = world.create()
     shutil.copytree(database_module._MIGRATIONS, tmp_path / "migrations")
-    (tmp_path / "migrations" / "versions" / "0013_remark.py").write_text(LATER)
+    (tmp_path / "migrations" / "versions" / "0014_remark.py").write_text(LATER)
     monkeypatch.setattr(database_module, "_MIGRATIONS", tmp_path / "migrations")
-    with pytest.raises(PreconditionError, match="has schema 12, this version needs 13"):
+    with pytest.raises(PreconditionError, match="has schema 13, this version needs 14"):
         world.database.check_schema()
     world.database.migrate()
     world.database.check_schema()

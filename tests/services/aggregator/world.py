@@ -20,7 +20,7 @@ from modnorm.services.aggregator.experiments.experiment_store import ExperimentS
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.jobs.job_store import JobStore
-from modnorm.services.aggregator.jobs.leases import Claim, claim_of, lease
+from modnorm.services.aggregator.jobs.leases import Claim, lease
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import (
     StoredText,
@@ -199,9 +199,10 @@ class SingleCalls(JobStore):
         )
         with self._database.write() as session:
             found = session.exec(query).one_or_none()
-            claim = found and claim_of(session, *found, self._settled)
-            if claim:
-                lease(claim, worker, self._deadline(session))
+            if found is None:
+                return None
+            claim = Claim(*found)
+            lease(claim.job, worker, self._deadline(session))
             return claim
 
 

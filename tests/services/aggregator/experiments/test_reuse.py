@@ -134,8 +134,8 @@ def pending(world, experiment_id):
     ],
 )
 def test_a_changed_spec_evaluates_what_is_new(world, changes, evaluated):
-    world.work(world.select("first", statistics="full"))
-    second = world.select("second", **{"statistics": "full", **changes})
+    world.work(world.select("first"))
+    second = world.select("second", **changes)
     new = [job for job in records(world, second) if job.selection.state is not JobState.DONE]
     assert len(new) == evaluated
     world.work(second)
@@ -153,9 +153,9 @@ def test_a_changed_spec_evaluates_what_is_new(world, changes, evaluated):
     ],
 )
 def test_other_inputs_evaluate_what_they_change(world, monkeypatch, changes, evaluated):
-    world.work(world.select("first", statistics="full"))
+    world.work(world.select("first"))
     admitted(world, monkeypatch, **changes)
-    second = world.select("second", statistics="full")
+    second = world.select("second")
     assert [one.selection.state for one in records(world, second)].count(JobState.PENDING) == (
         evaluated
     )
@@ -210,15 +210,15 @@ def test_a_removed_experiment_takes_no_answers_away(world):
 def test_another_database_reads_the_shared_evaluations(world, tmp_path):
     shared = EvaluationCache(tmp_path / "cache")
     world.database.evaluations = shared
-    world.work(world.select("first", statistics="full"))
+    world.work(world.select("first"))
     with closing(Database(f"sqlite:///{tmp_path}/other.db", evaluations=shared)) as database:
         database.migrate()
         other = World(database, reuse=True)
-        grown = other.select("grown", size=10, statistics="full")
+        grown = other.select("grown", size=10)
         assert pending(other, grown) == 6
         other.work(grown)
         world.database.evaluations = None
-        alone = world.select("alone", size=10, statistics="full", reuse=False)
+        alone = world.select("alone", size=10, reuse=False)
         assert pending(world, alone) == 11
         world.work(alone)
         for one, same in zip(records(other, grown), records(world, alone), strict=True):

@@ -141,8 +141,8 @@ def test_claims_at_once_are_claims_one_after_the_other(world, plain):
 
 
 def test_a_claim_that_the_database_refuses_fails_alone(world, monkeypatch):
-    def lease(session, asked, deadline, settled):
-        claims = lease_jobs(session, asked, deadline, settled)
+    def lease(session, asked, deadline):
+        claims = lease_jobs(session, asked, deadline)
         if any(one.worker == "refused" for one in asked):
             raise ValueError("refused")
         return claims

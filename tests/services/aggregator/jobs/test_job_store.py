@@ -187,6 +187,19 @@ def test_heldout_answers_come_from_the_stored_coefficients(world):
     world.jobs.report(good)
 
 
+def test_experts_answer_every_heldout_row_and_every_question(world):
+    created = world.select()
+    while world.state(created) == "SELECTING":
+        world.jobs.report(world.report_of(world.claim_next(created)))
+    while world.pending(created):
+        good = world.report_of(world.claim_next(created))
+        for answers in (good.answers[1:], good.answers[:-1], ()):
+            with error_at("answers.row", "must cover the rows 0 to"):
+                world.jobs.report(dataclasses.replace(good, answers=answers))
+        world.jobs.report(good)
+    assert world.state(created) == "SUCCEEDED"
+
+
 def test_the_last_report_of_a_phase_begins_the_next(world):
     created = world.select(size=6, prefixes=[3, 6], ensemble_sizes=[1, 3])
     pending = world.pending(created)

@@ -1,6 +1,6 @@
 """The oldest schema that this version upgrades."""
 
-revision = "12"
+revision = "13"
 down_revision = None
 branch_labels = None
 depends_on = None
