@@ -267,9 +267,11 @@ class _Recorded:
         rewards = selection.pivot(index="candidate", columns="row", values="reward")
         self.rewards = rewards.to_numpy(dtype=float)
         self.is_whole = len(rewards) > 0 and not np.isnan(self.rewards).any()
-        ballots, _ = read_ballots(run.path, cast("int", run.document["data"]["heldout"]["rows"]))
+        rows = cast("int", run.document["data"]["heldout"]["rows"])
+        ballots, _ = read_ballots(run.path, rows)
         self.base = ballots[BASE_INDEX]
-        self.ballots = {each: one for each, one in ballots.items() if not any(one.skipped)}
+        given = answers["candidate"][answers["split"] == "heldout"].value_counts()
+        self.ballots = {each: one for each, one in ballots.items() if given[each] == rows}
         places = {
             (each.population, each.ensemble_size)
             for each in run.ensembles
@@ -280,7 +282,7 @@ class _Recorded:
         self.votes = {
             place: votes.reset_index(drop=True) for place, votes in counts if place in places
         }
-        """By (N, K) whose experts skipped no row: a line for each row."""
+        """By (N, K) whose experts answered all rows: a line for each row."""
 
 
 _SELECTING = (

@@ -2,6 +2,9 @@
 
 A copy is one ZIP file of about a hundred kilobytes. Unpacked, it is a run directory without rows
 and coefficients. Its votes are counted again from its answers.
+
+Earlier versions let experts leave out held-out rows whose votes were settled. An answer that is
+missing counts as invalid, which changes no winner.
 """
 
 import hashlib
@@ -11,14 +14,15 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, cast
 
 import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from modnorm.analysis.document import SCHEMA
+from modnorm.analysis.document import SCHEMA, ResultsDocument
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA, read_ballots, write_votes
-from modnorm.analysis.run import Run, load_run
+from modnorm.analysis.run import Run
 from modnorm.analysis.run_files import ANSWERS, CANDIDATES, RESULTS, SPEC, TIMINGS, unreadable
 from modnorm.analysis.votes import VoteRecord, vote_records
 from modnorm.errors import InvalidInputError
@@ -35,6 +39,24 @@ _COLUMNS = ("split", "row", "candidate", "vote", "reward", "correct", "truncated
 _TYPES = {"split": "category", "vote": "category", "row": "int16", "candidate": "int16"}
 _DATE = (1980, 1, 1, 0, 0, 0)
 """Of all members, so that equal runs have equal copies."""
+
+
+class RunCopy(Run):
+    """The unpacked copy of a run."""
+
+    def vote_counts(self) -> pd.DataFrame:
+        """Return the outcome of each vote; right experts are missing if experts left out rows."""
+        counts = super().vote_counts()
+        answers = self.answers_frame(["candidate", "split"])
+        given = answers["candidate"][answers["split"] == "heldout"].value_counts()
+        for each in self.ensembles:
+            if any(given[expert] < each.rows for expert in each.experts):
+                place = counts[["population", "ensemble_size"]] == [
+                    each.population,
+                    each.ensemble_size,
+                ]
+                counts["correct_support"] = counts["correct_support"].mask(place.all(axis=1))
+        return counts
 
 
 def pack_run(run: Run, archive: Path, origin: Mapping[str, str]) -> None:
@@ -66,7 +88,7 @@ def pack_run(run: Run, archive: Path, origin: Mapping[str, str]) -> None:
     write_file(archive, buffer.getvalue())
 
 
-def unpack_run(archive: Path, directory: Path) -> Run:
+def unpack_run(archive: Path, directory: Path) -> RunCopy:
     """Write the directory of a copy and return the run in it."""
     directory.mkdir(parents=True, exist_ok=True)
     try:
@@ -79,36 +101,41 @@ def unpack_run(archive: Path, directory: Path) -> Run:
     wrong = [name for name in _TEXTS if hashlib.sha256(members[name]).hexdigest() != digests[name]]
     if wrong:
         raise InvalidInputError(f"{archive} is damaged: {', '.join(wrong)}", field="cell")
-    members[RESULTS] = _as_now(members[RESULTS], members[CANDIDATES])
+    spec, document = json.loads(members[SPEC]), json.loads(members[RESULTS])
+    if document["schema"] != SCHEMA:
+        _update(spec, document, members[CANDIDATES])
+        members |= {SPEC: encode_json(spec), RESULTS: encode_json(document)}
     order = frame["split"].astype("str").map(SPLITS.index)
     sheets = frame.assign(order=order).sort_values(["candidate", "order", "row"])
     whole = sheets.assign(prompt=None, gold=None, completion="", tokens=0)
     answers = pa.Table.from_pandas(whole, ANSWER_SCHEMA, preserve_index=False)
     for name, content in {**members, ANSWERS: _encode(answers)}.items():
         (directory / name).write_bytes(content)
-    run = load_run(directory)
+    run = RunCopy(directory, cast("ResultsDocument", document), directory.name)
     write_votes(directory, _votes(run))
     return run
 
 
-def _as_now(results: bytes, candidates: bytes) -> bytes:
-    """Return results in the present schema.
+def _update(
+    spec: dict[str, dict[str, object]], document: dict[str, Any], candidates: bytes
+) -> None:
+    """Bring the spec and the results of an earlier version into the present form.
 
-    Earlier versions stopped candidates that could be no experts. Their scores are unknown: there
-    are no statistics then, and experts have their ranks among the known scores.
+    The agreement of votes stays unknown where experts left out rows. Earlier versions also
+    stopped candidates that could be no experts. Their scores are unknown: there are no statistics
+    then, and experts have their ranks among the known scores.
     """
-    document = json.loads(results)
-    if document["schema"] == SCHEMA:
-        return results
     document["schema"] = SCHEMA
-    document["spec"]["population"].pop("statistics", None)
+    for each in (spec, document["spec"]):
+        each["population"].pop("statistics", None)
+    for ensemble in document["ensembles"]:
+        ensemble.pop("partial_votes", None)
     if document["candidates"].pop("stopped", ()):
         scores = pd.read_csv(io.BytesIO(candidates)).set_index("index")["selection_reward"]
         ranks = scores.rank(method="first", ascending=False)
         document["statistics"] = []
         for expert in document["experts"]:
             expert["rank"] = int(ranks[expert["index"]])
-    return encode_json(document)
 
 
 def _votes(run: Run) -> Iterator[VoteRecord]:

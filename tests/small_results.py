@@ -11,9 +11,15 @@ def small_results(spec: Mapping[str, object], **vote: object) -> dict[str, objec
     expert = {"rank": 1, "index": 0, "seed": 7, "selection_reward": 0.5}
     votes = {"population": 4, "ensemble_size": 1, "experts": [0], "correct": 3, "rows": 4}
     shares = {"answers": 4, "valid": 1.0, "truncated": 0.0}
+    agreement = {
+        **dict.fromkeys(("mean_valid", "mean_support", "unanimous"), 1.0),
+        "no_vote": 0.0,
+        "any_correct": 0.75,
+        "correct_support": [1, 3],
+    }
     alone = {"heldout_metric": 0.5, "heldout_interval": None, "heldout_shares": shares}
     return {
-        "schema": "modnorm-results-2",
+        "schema": "modnorm-results-3",
         "spec": spec,
         "provenance": {},
         "data": {"selection": rows, "heldout": rows},
@@ -25,7 +31,7 @@ def small_results(spec: Mapping[str, object], **vote: object) -> dict[str, objec
         "experts": [{**expert, **alone}],
         "statistics": [],
         "ensembles": [
-            {**votes, "metric": 0.75, "interval": None, "agreement": None, "partial_votes": 0}
+            {**votes, "metric": 0.75, "interval": None, "agreement": agreement}
             | {"shares": shares}
             | {"budget": cost, **vote}
         ],

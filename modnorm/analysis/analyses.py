@@ -67,6 +67,7 @@ def analyze(runs: Sequence[Run], reference: str | None = None) -> Analysis:
     if len(candidates):
         populations = sorted(set(ensembles["N"])) if len(ensembles) else []
         tables |= _tails(candidates, chosen, populations)
+    # Experts of earlier versions left out rows whose votes were settled.
     if len(votes) and len(whole := votes.dropna(subset="right_experts")):
         tables |= _supports(whole, chosen)
     tables["times"] = frame(frames.times)

@@ -24,7 +24,7 @@ from modnorm.analysis.statistics import (
 )
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
-SCHEMA: Literal["modnorm-results-2"] = "modnorm-results-2"
+SCHEMA: Literal["modnorm-results-3"] = "modnorm-results-3"
 
 
 _MANY_TRUNCATED = 0.5
@@ -82,11 +82,7 @@ class BaseEntry(TypedDict):
 
 
 class ExpertEntry(TypedDict):
-    """An expert of some (N, K).
-
-    `rank` is its place in the whole population, from 1. `heldout_metric` is None if it skipped
-    rows.
-    """
+    """An expert of some (N, K); `rank` is its place in the whole population, from 1."""
 
     rank: int
     index: int
@@ -108,12 +104,9 @@ class EnsembleEntry(TypedDict):
     """Wilson interval of the metric; None if the metric is not a fraction of the rows."""
     correct: int
     rows: int
-    agreement: Annotated[dict[str, object], _fields_of(VoteAgreement)] | None
-    """None if the counts of some votes are partial."""
+    agreement: Annotated[dict[str, object], _fields_of(VoteAgreement)]
     shares: AnswerShares
     """Of the answers of its experts to the held-out rows."""
-    partial_votes: int
-    """Rows on which some experts did not answer, since the vote was settled."""
     budget: Annotated[dict[str, int], _fields_of(CostEntry)]
     """Model-prompt evaluations of this (N, K) alone: answers that are stored."""
 
@@ -207,11 +200,6 @@ def _experts(run: RunData) -> list[ExpertEntry]:
 
 
 def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
-    votes = run.votes.get(_size(ensemble))
-    partial = sum(vote.skipped > 0 for vote in votes or ())
-    agreement = None
-    if votes and not partial:
-        agreement = asdict(vote_agreement(votes, ensemble.ensemble_size))
     voters = [run.candidates[index] for index in ensemble.experts if index >= 0]
     states = [state for state in run.states if state.reported]
     return EnsembleEntry(
@@ -222,9 +210,8 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         interval=accuracy_interval(ensemble.metric, ensemble.rows, ensemble.correct),
         correct=ensemble.correct,
         rows=ensemble.rows,
-        agreement=agreement,
+        agreement=asdict(vote_agreement(run.votes[_size(ensemble)], ensemble.ensemble_size)),
         shares=_shares([*voters, *states], "heldout"),
-        partial_votes=partial,
         budget=ensemble_cost(run, ensemble).as_dict(),
     )
 
@@ -235,21 +222,8 @@ def remarks(document: ResultsDocument) -> dict[str, str | None]:
         "overlap": describe_overlap(document),
         "truncated": describe_truncated(document),
         "lost": describe_lost_search(document),
-        "shortcuts": describe_shortcuts(document),
         "mixed": describe_mixed(document["mixed_environments"]),
     }
-
-
-def describe_shortcuts(document: ResultsDocument) -> str | None:
-    """Describe the skipped answers, which change no vote; None if none was skipped."""
-    partial = max((each["partial_votes"] for each in document["ensembles"]), default=0)
-    if not partial:
-        return None
-    return (
-        f"On up to {partial} held-out rows the vote was settled before all voted. Winners and "
-        "accuracies are those of all answers; figures that need them all are left out "
-        "(population.statistics: full has them)."
-    )
 
 
 def describe_truncated(document: ResultsDocument) -> str | None:

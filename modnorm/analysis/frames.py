@@ -98,16 +98,10 @@ def candidates(run: Run) -> pd.DataFrame:
 
 
 def votes(run: Run) -> pd.DataFrame:
-    """Return a row for each (N, K) and held-out `row`: `correct`, and `right_experts`.
-
-    The number of right experts is missing in an (N, K) whose experts skipped rows.
-    """
-    counts = run.vote_counts().rename(
+    """Return a row for each (N, K) and held-out `row`: `correct`, and `right_experts`."""
+    return run.vote_counts().rename(
         columns={"population": "N", "ensemble_size": "K", "correct_support": "right_experts"}
     )
-    skipped = counts.groupby(["N", "K"])["skipped"].transform("sum")
-    known = counts["right_experts"].where(skipped == 0)
-    return counts.assign(right_experts=known).drop(columns="skipped")
 
 
 def times(run: Run) -> pd.DataFrame:

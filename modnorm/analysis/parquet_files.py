@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import groupby, islice
 from operator import and_, itemgetter
 from pathlib import Path
@@ -21,7 +21,6 @@ from modnorm.hints import require_name
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.answers import AnswerRecord
 from modnorm.search.voting import AnswerCount, Ballot
-from modnorm.tasks.protocol import Judgement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,10 +120,11 @@ def read_answers(directory: Path, **wanted: Wanted) -> Iterator[AnswerRecord]:
 def read_ballots(directory: Path, rows: int) -> tuple[Mapping[int, Ballot], list[str | None]]:
     """Return the votes of each model on the held-out rows, by candidate, and the gold answers.
 
-    The ballot of an expert without answers is empty: the votes of all rows may be settled.
+    A missing answer gives no vote.
     """
     golds: list[str | None] = [None] * rows
-    ballots: defaultdict[int, Ballot] = defaultdict(partial(Ballot.from_partial_answers, {}, rows))
+    nothing = Ballot((None,) * rows, (False,) * rows)
+    ballots: defaultdict[int, Ballot] = defaultdict(lambda: nothing)
     lines = _read(
         directory / ANSWERS,
         ANSWER_SCHEMA,
@@ -132,11 +132,11 @@ def read_ballots(directory: Path, rows: int) -> tuple[Mapping[int, Ballot], list
         ["candidate", "row", "gold", "vote", "correct"],
     )
     for candidate, sheet in groupby(lines, key=itemgetter("candidate")):
-        said = {}
+        votes, correct = list(nothing.votes), list(nothing.correct)
         for line in sheet:
-            golds[line["row"]] = line["gold"]
-            said[line["row"]] = Judgement(0.0, line["vote"], line["correct"])
-        ballots[candidate] = Ballot.from_partial_answers(said, rows)
+            row = line["row"]
+            golds[row], votes[row], correct[row] = line["gold"], line["vote"], line["correct"]
+        ballots[candidate] = Ballot(tuple(votes), tuple(correct))
     return ballots, golds
 
 

@@ -140,7 +140,7 @@ def plot_names(document: ResultsDocument) -> list[str]:
         "accuracy-by-ensemble-size": bool(ensembles),
         "accuracy-by-population": len({each["population"] for each in ensembles}) > 1,
         "reward-histogram": document["candidates"]["scored"] > 0,
-        "vote-support": bool(ensembles) and ensembles[-1]["agreement"] is not None,
+        "vote-support": bool(ensembles),
     }
     return [name for name in _DRAWINGS if has_data[name]]
 

@@ -58,9 +58,8 @@ _COLUMNS = ("population", "ensemble_size", "metric", "lower", "upper", "correct"
 """Columns of the table of a run."""
 _VOTE_COUNTS = MappingProxyType(
     {
-        **dict.fromkeys(("population", "ensemble_size", "row"), "int64"),
+        **dict.fromkeys(("population", "ensemble_size", "row", "correct_support"), "int64"),
         "correct": "bool",
-        **dict.fromkeys(("correct_support", "skipped"), "int64"),
     }
 )
 _CHECK = TypeAdapter(ResultsDocument)

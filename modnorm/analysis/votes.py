@@ -35,17 +35,13 @@ class VoteRecord:
     """int32. Experts that gave the winning answer."""
     correct_support: int
     """int32. Experts whose own answer is right."""
-    skipped: int
-    """int32. Experts that left the row out, since the vote was settled. No other count includes
-    them. Always 0 with `population.statistics: full`."""
     experts: tuple[int, ...]
     """list of int32. Candidate indices of the K experts, best-ranked first."""
     votes: tuple[str | None, ...]
     """list of string, parallel to `experts`. The vote key of each. Null where an expert gave no
-    valid answer, or left the row out."""
-    expert_correct: tuple[bool | None, ...]
-    """list of bool, parallel to `experts`. Whether each is right. Null where it left the row
-    out."""
+    valid answer."""
+    expert_correct: tuple[bool, ...]
+    """list of bool, parallel to `experts`. Whether each is right."""
     counts: tuple[AnswerCount, ...]
     """list of struct `answer`, `votes`, `expert`. Each answer once, most votes first; among equal
     numbers of votes the answer of the better-ranked expert first. So the first is the winner."""
@@ -84,10 +80,7 @@ def vote_records(
             gold=golds[row],
             experts=experts,
             votes=tuple(said),
-            expert_correct=tuple(
-                None if ballot.skipped[row] else ballot.correct[row]
-                for ballot in map(ballots.__getitem__, experts)
-            ),
+            expert_correct=tuple(ballots[expert].correct[row] for expert in experts),
             counts=counts,
             tied=tied if is_tie else (),
             tie_broken_by=counts[0].expert if is_tie else None,

@@ -227,9 +227,8 @@ def _show_vote(run: "FinishedRun", vote: "VoteRecord") -> None:
         echo_table(("answer", "votes", "best-ranked expert"), counts)
         echo("")
     said = zip(vote.experts, vote.votes, vote.expert_correct, strict=True)
-    verdicts = {None: "left the row out", True: "yes", False: "no"}
     rows = (
-        (str(rank), str(expert), _short(given), verdicts[correct])
+        (str(rank), str(expert), _short(given), "yes" if correct else "no")
         for rank, (expert, given, correct) in enumerate(said, 1)
     )
     echo_table(("rank", "expert", "vote", "correct"), rows, {"vote"})

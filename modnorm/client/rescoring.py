@@ -12,7 +12,7 @@ from typing import TypedDict
 from modnorm.analysis.candidates import CandidateRecord
 from modnorm.analysis.run import Run
 from modnorm.analysis.run_data import BaseRow, EnsembleRow
-from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.errors import InvalidInputError
 from modnorm.search.answers import BASE_INDEX
 from modnorm.search.ranking import mean_reward, rank, select_experts
 from modnorm.search.voting import Ballot, count_votes
@@ -102,7 +102,12 @@ def rescore_run(
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> RescoredDocument:
     """Judge all completions of a finished run anew, rank and vote."""
-    _check_complete(run)
+    if run.spec.iterative is not None:
+        raise InvalidInputError(
+            f"{run.spec.method.name} trained its model by the old scorer, and no ensemble votes",
+            field="run",
+            remedy="train again with the other scorer in task.scorer",
+        )
     found = _judge(run, task, judges, on_progress)
     candidates = [found.model(each.index, each) for each in run.candidates]
     old, new = (
@@ -224,22 +229,3 @@ def _rows(run: Run, split: str, task: Task) -> tuple[Row, ...]:
             field="task.name",
             remedy="restore the task that the experiment was made with",
         ) from error
-
-
-def _check_complete(run: Run) -> None:
-    """Refuse a run that lacks answers which another scorer may need."""
-    if run.spec.iterative is not None:
-        raise InvalidInputError(
-            f"{run.spec.method.name} trained its model by the old scorer, and no ensemble votes",
-            field="run",
-            remedy="train again with the other scorer in task.scorer",
-        )
-    experts = {index for ensemble in run.ensembles for index in ensemble.experts}
-    partial = sum(each.index in experts and each.heldout_metric is None for each in run.candidates)
-    if partial:
-        raise PreconditionError(
-            f"{partial} experts skipped rows; with another scorer they might vote differently",
-            field="population.statistics",
-            remedy="set it to full in the spec and run that again in the same directory or lab, "
-            "which reuses complete results",
-        )

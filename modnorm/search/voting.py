@@ -1,7 +1,7 @@
 """Plurality votes of an ensemble, row by row (paper, app. "Decoding and tie breaking")."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, cast
 
@@ -75,33 +75,17 @@ class Ballot:
 
     votes: tuple[str | None, ...]
     correct: tuple[bool, ...]
-    skipped: tuple[bool, ...]
-    """Rows that the expert skipped because their vote was settled; its vote there is None."""
 
     @classmethod
     def from_answers(cls, answers: Iterable[JudgedAnswer]) -> Self:
-        """Return the ballot of an expert that answered all rows, in row order."""
+        """Return the ballot of an expert from its answers in row order."""
         pairs = [(answer.vote, answer.correct) for answer in answers]
-        votes, correct = (tuple(vote for vote, _ in pairs), tuple(right for _, right in pairs))
-        return cls(votes, correct, (False,) * len(pairs))
-
-    @classmethod
-    def from_partial_answers(cls, answers: Mapping[int, JudgedAnswer], rows: int) -> Self:
-        """Return the ballot of an expert that skipped every row without an answer."""
-        by_row = [answers.get(row) for row in range(rows)]
-        return cls(
-            tuple(answer.vote if answer else None for answer in by_row),
-            tuple(answer is not None and answer.correct for answer in by_row),
-            tuple(answer is None for answer in by_row),
-        )
+        return cls(tuple(vote for vote, _ in pairs), tuple(right for _, right in pairs))
 
 
 @dataclass(frozen=True, slots=True)
 class RowVote:
-    """The outcome of one row.
-
-    Skipped experts count in `skipped` only; they cannot change `answer`.
-    """
+    """The outcome of one row."""
 
     answer: str | None
     """The winning vote key; None if no expert gave a valid answer."""
@@ -113,20 +97,15 @@ class RowVote:
     """Experts that gave the winning answer."""
     correct_support: int
     """Experts that were right."""
-    skipped: int = 0
-    """Experts that skipped the row."""
 
 
 def count_votes(ballots: Sequence[Ballot]) -> tuple[RowVote, ...]:
     votes = zip(*(ballot.votes for ballot in ballots), strict=True)
     correct = zip(*(ballot.correct for ballot in ballots), strict=True)
-    skipped = zip(*(ballot.skipped for ballot in ballots), strict=True)
-    return tuple(map(_row_vote, votes, correct, skipped))
+    return tuple(map(_row_vote, votes, correct))
 
 
-def _row_vote(
-    votes: Sequence[str | None], correct: Sequence[bool], skipped: Sequence[bool]
-) -> RowVote:
+def _row_vote(votes: Sequence[str | None], correct: Sequence[bool]) -> RowVote:
     tally = plurality(votes)
     return RowVote(
         answer=tally.answer,
@@ -134,7 +113,6 @@ def _row_vote(
         valid=tally.valid,
         support=tally.support,
         correct_support=sum(correct),
-        skipped=sum(skipped),
     )
 
 

@@ -1,6 +1,5 @@
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,22 +140,6 @@ def make_run() -> Callable[..., RunData]:
 @pytest.fixture
 def run(make_run: Callable[..., RunData]) -> RunData:
     return make_run()
-
-
-@pytest.fixture
-def shortened(run: RunData) -> RunData:
-    """The same run, but one expert skipped a row of the largest ensemble."""
-    best = {ensemble.experts[0] for ensemble in run.ensembles}
-    partial = next(index for index in run.ensembles[-1].experts if index not in best)
-    candidates = [
-        replace(each, heldout_metric=None, heldout_answers=ROWS - 1)
-        if each.index == partial
-        else each
-        for each in run.candidates
-    ]
-    key = max(run.votes)
-    votes = [replace(run.votes[key][0], skipped=1), *run.votes[key][1:]]
-    return replace(run, candidates=candidates, votes={**run.votes, key: votes})
 
 
 @pytest.fixture

@@ -153,15 +153,6 @@ def test_times_are_those_of_the_files(tables):
     assert times["workers"] == 1
 
 
-def test_a_shortened_run_has_no_partial_support(shortened, tmp_path):
-    write_run(tmp_path / "short", shortened)
-    tables = analyze([load_run(tmp_path / "short")]).tables
-    assert "reward-survival" in tables
-    places = set(zip(tables["support-bins"]["N"], tables["support-bins"]["K"], strict=True))
-    assert (48, 5) in places
-    assert (48, 10) not in places
-
-
 def test_runs_of_one_place_and_seed_are_refused(runs):
     results, _ = runs["randopt", 3]
     with pytest.raises(InvalidInputError, match="the same model, task, method, radius and seed"):

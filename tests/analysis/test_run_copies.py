@@ -1,5 +1,6 @@
 """Small copies of runs keep every figure, reward and vote, and no text."""
 
+import hashlib
 import json
 import zipfile
 from dataclasses import replace
@@ -7,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.analysis.parquet_files import read_votes, write_answers, write_votes
+from modnorm.analysis import frames
+from modnorm.analysis.document import SCHEMA
+from modnorm.analysis.parquet_files import read_answers, read_votes, write_answers, write_votes
 from modnorm.analysis.run import load_run
 from modnorm.errors import InvalidInputError
+from modnorm.files import encode_json
 from scripts.run_copies import pack_run, unpack_run
 from tests.analysis.test_parquet_files import ANSWER, VOTE
 from tests.small_results import small_results
 
-# The gold answer is b. Experts 1 and 0 answered rows 0 to 3; expert 0 skipped row 3.
-SAID = {0: ["b", "a", None], 1: ["a", "b", None, "b"]}
+# The gold answer is b.
+SAID = {0: ["b", "a", None, "b"], 1: ["a", "b", None, "b"]}
 SECRET = "a text that must not be kept"
 
 
@@ -25,7 +29,7 @@ def _answer(candidate, split, row, vote):
     return replace(ANSWER, candidate=candidate, split=split, row=row, **texts, **judged)
 
 
-def _vote(row, answer, valid, support, right, skipped):
+def _vote(row, answer, valid, support, right):
     return replace(
         VOTE,
         ensemble_size=2,
@@ -36,7 +40,6 @@ def _vote(row, answer, valid, support, right, skipped):
         valid=valid,
         support=support,
         correct_support=right,
-        skipped=skipped,
         experts=(1, 0),
     )
 
@@ -56,10 +59,10 @@ def directory(tmp_path: Path) -> Path:
     (place / "timings.json").write_text(json.dumps(timings))
     # A tie goes to the better-ranked expert, which is candidate 1.
     votes = [
-        _vote(0, "a", 2, 1, 1, 0),
-        _vote(1, "b", 2, 1, 1, 0),
-        _vote(2, None, 0, 0, 0, 0),
-        _vote(3, "b", 1, 1, 1, 1),
+        _vote(0, "a", 2, 1, 1),
+        _vote(1, "b", 2, 1, 1),
+        _vote(2, None, 0, 0, 0),
+        _vote(3, "b", 2, 2, 2),
     ]
     write_votes(place, votes)
     answers = [
@@ -80,13 +83,48 @@ def test_a_copy_has_the_figures_the_rewards_and_the_votes(directory, tmp_path):
     for name in ("results.json", "spec.json", "candidates.csv"):
         assert (place / name).read_bytes() == (directory / name).read_bytes()
     assert run.vote_counts().equals(whole.vote_counts())
-    assert [vote.votes for vote in read_votes(place)] == list(
-        zip(SAID[1], [*SAID[0], None], strict=True)
-    )
+    assert [vote.votes for vote in read_votes(place)] == list(zip(SAID[1], SAID[0], strict=True))
     answers = run.answers_frame()
     selection = answers[answers["split"] == "selection"].sort_values(["row", "candidate"])
     assert selection["reward"].tolist() == [1.1, 0.1, 1.1, 0.1]
     assert json.loads((place / "origin.json").read_text())["commit"] == "abc"
+
+
+def test_a_copy_of_an_earlier_version_has_no_agreement_where_an_expert_left_out_a_row(
+    directory, tmp_path
+):
+    now, before, place = tmp_path / "cell.zip", tmp_path / "before.zip", tmp_path / "unpacked"
+    last = (0, "heldout", 3)
+    answers = list(read_answers(directory))
+    kept = [each for each in answers if (each.candidate, each.split, each.row) != last]
+    write_answers(directory, kept)
+    votes = list(read_votes(directory))
+    write_votes(directory, [*votes[:3], replace(votes[3], correct_support=1)])
+    pack_run(load_run(directory), now, {})
+    with zipfile.ZipFile(now) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    document = json.loads(members["results.json"])
+    document["ensembles"][0] |= {"agreement": None, "partial_votes": 1}
+    document |= {"schema": "modnorm-results-1", "candidates": {"total": 2, "scored": 2}}
+    document["spec"]["population"]["statistics"] = "experts"
+    members["results.json"] = encode_json(document)
+    members["spec.json"] = encode_json(document["spec"])
+    origin = json.loads(members["origin.json"])
+    for name in origin["digests"]:
+        origin["digests"][name] = hashlib.sha256(members[name]).hexdigest()
+    members["origin.json"] = encode_json(origin)
+    with zipfile.ZipFile(before, "w") as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+
+    run = unpack_run(before, place)
+
+    assert run.document["schema"] == SCHEMA
+    assert run.document["spec"] == json.loads((directory / "spec.json").read_text())
+    assert json.loads((place / "spec.json").read_text()) == run.document["spec"]
+    counts = run.vote_counts()
+    assert counts["correct"].tolist() == [False, True, False, True]
+    assert frames.votes(run)["right_experts"].isna().all()
 
 
 def test_a_copy_has_no_texts_and_no_machines(directory, tmp_path):

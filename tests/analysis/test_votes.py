@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 from modnorm.analysis.run_data import EnsembleRow
 from modnorm.analysis.votes import vote_records
 from modnorm.search.voting import AnswerCount, Ballot, count_votes
@@ -9,10 +7,10 @@ ENSEMBLE = EnsembleRow(
 )
 
 
-def record(*said, skipped=()):
+def record(*said):
     """Vote on one row whose right answer is "1"; `said` is in the order of the experts."""
     ballots = {
-        expert: Ballot((vote,), (vote == "1",), (expert in skipped,))
+        expert: Ballot((vote,), (vote == "1",))
         for expert, vote in zip(ENSEMBLE.experts, said, strict=True)
     }
     outcome = count_votes([ballots[expert] for expert in ENSEMBLE.experts])[0]
@@ -44,10 +42,3 @@ def test_the_best_ranked_expert_of_the_tied_answers_breaks_a_tie():
 def test_without_a_valid_answer_nothing_is_counted():
     found = record(None, None, None, None)
     assert (found.answer, found.counts, found.tied, found.tie_broken_by) == (None, (), (), None)
-
-
-def test_an_expert_that_left_the_row_out_is_neither_right_nor_wrong():
-    found = record("1", "1", "1", None, skipped={0})
-    assert found.skipped == 1
-    assert found.expert_correct == (True, True, True, None)
-    assert replace(found, skipped=0).votes[-1] is None

@@ -94,7 +94,6 @@ def test_votes_are_counted_for_every_ensemble(modnorm_json, source):
         "valid": 2,
         "support": 1,
         "correct_support": 1,
-        "skipped": 0,
         "experts": [0, 1],
         "votes": ["7", "8"],
         "expert_correct": [True, False],

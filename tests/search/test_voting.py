@@ -50,11 +50,3 @@ def test_the_best_ranked_expert_decides_whether_the_winner_is_right():
     )
     assert count_votes([first, second])[0].correct
     assert not count_votes([second, first])[0].correct
-
-
-def test_skipped_rows_are_counted_separately():
-    some = Ballot.from_partial_answers({1: Judged("a", True)}, 2)
-    assert count_votes([some, ballot(["b", "a"])]) == (
-        RowVote("b", False, 1, 1, 0, skipped=1),
-        RowVote("a", True, 2, 2, 2),
-    )

@@ -70,7 +70,7 @@ def _votes(cell: Cell, right: Sequence[int], size: int) -> list[RowVote]:
         RowVote(
             answer="1", correct=2 * count > size, valid=size, support=size, correct_support=count
         )
-        for count in right[: cell.spec.task.heldout.limit or 0]
+        for count in (right or (0,))[: cell.spec.task.heldout.limit or 1]
     ]
 
 

@@ -97,7 +97,7 @@ def test_votes_of_any_experts_are_counted_as_in_a_run():
         2: ("b", None, None, "c"),
     }
     ballots = {
-        expert: Ballot(votes, tuple(vote == "b" for vote in votes), (False,) * 4)
+        expert: Ballot(votes, tuple(vote == "b" for vote in votes))
         for expert, votes in said.items()
     }
     for experts in ([0, 1, 2], [1, 0], [0, 1], [2]):

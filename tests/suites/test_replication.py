@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.analysis.run import load_run
 from scripts.replication import CELLS, collect
 from scripts.replication_tables import BEGIN, END, write_tables
 from scripts.run_copies import unpack_run
@@ -44,8 +43,9 @@ def test_a_table_is_rebuilt_from_the_copies_digit_by_digit(tmp_path, monkeypatch
     monkeypatch.setattr("scripts.replication_tables.write_figures", lambda *_: ())
     told = Path("replication/tables.md").read_text()
     smallest = min(COPIES, key=lambda copy: copy.stat().st_size)
-    votes = unpack_run(smallest, tmp_path / "run").vote_counts()
-    for each in load_run(tmp_path / "run").ensembles:
+    run = unpack_run(smallest, tmp_path / "run")
+    votes = run.vote_counts()
+    for each in run.ensembles:
         is_place = votes["population"].eq(each.population)
         is_place &= votes["ensemble_size"].eq(each.ensemble_size)
         assert votes["correct"][is_place].sum() == each.correct

@@ -168,7 +168,6 @@ class Vote(SQLModel, table=True):
     valid: int
     support: int
     correct_support: int
-    skipped: int = 0
 
 
 @lru_cache(maxsize=64)
