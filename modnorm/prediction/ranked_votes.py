@@ -1,7 +1,7 @@
 """The votes on questions while the experts of an ensemble answer, best-ranked expert first.
 
 The vote follows the rules of a search (`modnorm.search.voting`). Once no missing answer can change
-the vote on a question, the remaining experts skip it (`modnorm.search.voting`).
+the vote on a question, the question is settled, and the remaining experts skip it.
 """
 
 import json
@@ -99,9 +99,9 @@ class RankedVotes:
         predictions = []
         for row in self.open_rows:
             votes, given = self._open[row]
-            votes.add(len(given), answers[row].vote)
+            votes.add(answers[row].vote)
             given.append(answers[row])
-            if len(given) == self._size or (votes.settled and not self._ask_all):
+            if len(given) == self._size or (not self._ask_all and votes.is_settled):
                 del self._open[row]
                 predictions.append(_prediction(row, given, self._size))
         return tuple(predictions)

@@ -116,46 +116,33 @@ def _row_vote(votes: Sequence[str | None], correct: Sequence[bool]) -> RowVote:
     )
 
 
-_Place = tuple[int, int]
-"""Votes of an answer, and the rank of the best expert that gave it."""
-
-
 class RowVotes:
-    """The counted votes of one ensemble on one row."""
+    """The votes of one ensemble on one row, counted while its experts answer by rank."""
 
-    __slots__ = ("_answers", "_missing", "_most", "settled")
+    __slots__ = ("_counts", "_missing")
 
     def __init__(self, size: int) -> None:
-        self._answers: dict[str, _Place] = {}
-        self._missing = (1 << size) - 1
-        """A bit for each expert whose vote is missing, best-ranked expert lowest."""
-        self._most = 0
-        self.settled = False
-        """Whether no missing answer can change the winner."""
+        self._counts = Counter[str]()
+        self._missing = size
 
-    def add(self, rank: int, vote: str | None) -> None:
-        """Count one expert's vote; None for an answer that is not valid."""
-        self._missing &= ~(1 << rank)
+    def add(self, vote: str | None) -> None:
+        """Count the next expert's vote; None for an answer that is not valid."""
+        self._missing -= 1
         if vote is not None:
-            votes, first = self._answers.get(vote, (0, rank))
-            self._answers[vote] = votes + 1, min(first, rank)
-            self._most = max(self._most, votes + 1)
-        self.settled = self._is_settled()
+            self._counts[vote] += 1
 
-    def _is_settled(self) -> bool:
-        missing = self._missing.bit_count()
-        if not missing or missing > self._most:
-            return not missing
-        leader = min(self._answers, key=lambda answer: _order(self._answers[answer]))
-        best_missing = (self._missing & -self._missing).bit_length() - 1
-        # In the worst case all missing experts give the same answer, old or new.
-        rivals = [(0, best_missing)]
-        rivals += [place for answer, place in self._answers.items() if answer != leader]
-        worst = ((votes + missing, min(first, best_missing)) for votes, first in rivals)
-        return all(_order(self._answers[leader]) < _order(rival) for rival in worst)
-
-
-def _order(place: _Place) -> tuple[int, int]:
-    """Return the sort key by which the winning answer comes first."""
-    votes, first = place
-    return -votes, first
+    @property
+    def is_settled(self) -> bool:
+        """Whether no missing answer can change the winner."""
+        if not self._missing:
+            return True
+        # In the worst case all missing experts give one other answer, old or new. Among equal
+        # numbers of votes the answer of the better-ranked expert wins, and a new one loses.
+        ranked = self._counts.most_common(2)
+        if not ranked or ranked[0][1] < self._missing:
+            return False
+        if len(ranked) == 1:
+            return True
+        (leader, most), (rival, votes) = ranked
+        order = list(self._counts)
+        return votes + self._missing < most + (order.index(leader) < order.index(rival))

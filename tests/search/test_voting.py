@@ -1,10 +1,11 @@
 from collections import Counter
+from itertools import product
 from typing import NamedTuple
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modnorm.search.voting import Ballot, RowVote, count_votes
+from modnorm.search.voting import Ballot, RowVote, RowVotes, count_votes, plurality
 
 RIGHT = "a"
 KEYS = st.sampled_from([None, "a", "b", "c"])
@@ -50,3 +51,23 @@ def test_the_best_ranked_expert_decides_whether_the_winner_is_right():
     )
     assert count_votes([first, second])[0].correct
     assert not count_votes([second, first])[0].correct
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 4), st.lists(KEYS, max_size=6))
+def test_a_row_is_settled_exactly_when_no_missing_answer_can_change_the_winner(missing, votes):
+    row = RowVotes(len(votes) + missing)
+    for vote in votes:
+        row.add(vote)
+    completions = product([None, "a", "b", "c", "new"], repeat=missing)
+    winners = {plurality([*votes, *completion]).answer for completion in completions}
+    assert row.is_settled is (len(winners) == 1)
+
+
+def test_thirteen_equal_answers_settle_a_row_of_25_experts():
+    row = RowVotes(25)
+    for _ in range(12):
+        row.add("a")
+        assert not row.is_settled
+    row.add("a")
+    assert row.is_settled
