@@ -271,9 +271,9 @@ def remarks_on_rows(spec: ExperimentSpec, data: Splits) -> list[str]:
         firsts = {there for _, there in shared_prompts(data.task, rows, rows)}
         if count := len(rows) - len(firsts):
             remarks.append(f"{count} of {len(rows)} {name} rows repeat the prompt of another")
-    asked, rows = spec.calibration.examples, len(data.selection.rows)
-    if needs_profile(spec.method.name) and spec.method.profile is None and rows < asked:
-        remarks.append(f"the {rows} selection rows calibrate: calibration.examples is {asked}")
+    asked, given = spec.calibration.examples, len(data.selection.rows)
+    if needs_profile(spec.method.name) and spec.method.profile is None and given < asked:
+        remarks.append(f"the {given} selection rows calibrate: calibration.examples is {asked}")
     return remarks
 
 
