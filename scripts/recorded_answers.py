@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int_]
 Figure = Callable[[int, Floats], Floats]
 """Returns a figure of a seed for each line of weights: how often each row counts."""
-RESAMPLES = 200
+RESAMPLES = 1000
 STAGES = ((1.0, 50), (0.5, 100), (0.25, 200))
 """A race: the share of candidates that a stage scores, and the rows that it has scored then."""
 

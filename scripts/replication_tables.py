@@ -116,6 +116,11 @@ _ANALYSES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
         "seeds > 1",
         (),
     ),
+    "Population that ten candidates above a gain need: the reference's over the method's": (
+        "population-ratios",
+        "seeds > 1 and threshold >= 1.5",
+        ("reference_method", "threshold"),
+    ),
 }
 """By title: the table of an analysis, which of its lines, and their own columns."""
 
@@ -430,7 +435,9 @@ def _resampled(grid: recorded.Floats, digits: int) -> str:
 def _interval(interval: ConfidenceInterval | None, factor: float = 1, *, digits: int = 1) -> str:
     if interval is None:
         return ""
-    return f"[{factor * interval.lower:.{digits}f}, {factor * interval.upper:.{digits}f}]"
+    # Plus 0.0: a limit that is zero but for rounding has no sign.
+    low, high = (round(factor * limit, digits) + 0.0 for limit in (interval.lower, interval.upper))
+    return f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _markdown(
