@@ -31,10 +31,9 @@ def naming_rows(spec: ExperimentSpec, data: Splits) -> Iterator[None]:
     try:
         yield
     except InvalidInputError as error:
-        match = _PROMPT.fullmatch(error.field or "")
-        if match is None:
+        index = prompt_at_fault(error)
+        if index is None:
             raise
-        index = int(match[1])
         splits = [
             ("task.selection", spec.task.selection, data.selection),
             ("task.heldout", spec.task.heldout, data.heldout),
@@ -42,6 +41,8 @@ def naming_rows(spec: ExperimentSpec, data: Splits) -> Iterator[None]:
         place, chosen_on = development_of(spec)
         if data.development and chosen_on:
             splits.append((place, chosen_on, data.development))
+        if data.training and spec.distillation:
+            splits.append(("distillation.rows", spec.distillation.rows, data.training))
         while index >= len(splits[0][2].rows):
             index -= len(splits.pop(0)[2].rows)
         field, named, rows = splits[0]
@@ -50,6 +51,12 @@ def naming_rows(spec: ExperimentSpec, data: Splits) -> Iterator[None]:
             field=field,
             remedy=error.remedy,
         ) from error
+
+
+def prompt_at_fault(error: InvalidInputError) -> int | None:
+    """Return the index of the prompt that an error is about, if any."""
+    match = _PROMPT.fullmatch(error.field or "")
+    return int(match[1]) if match else None
 
 
 def check_length(spec: ExperimentSpec, longest_prompt: int, max_tokens: int) -> None:

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 import redis
 
+from tests.faults import error_at
 from verification.labs.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -83,6 +84,12 @@ def test_a_lab_predicts_what_one_local_engine_does(
     assert str(kept / "predictions.jsonl") in shown.stdout
     assert (kept / "predictions.jsonl").read_text() == expected
     assert json.loads(expected.splitlines()[0])["skipped"] == 0
+
+
+def test_a_question_too_long_for_the_model_is_refused_at_once(client, experiment_id, rows):
+    long = {**rows[1], "question": "How many? " * 2000}
+    with error_at("questions", "row 1: "):
+        next(client.predict(experiment_id, [rows[0], long]))
 
 
 def test_kills_and_a_flushed_broker_change_no_answer(

@@ -84,6 +84,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             await self._check_visible(request.questions.of)
             admit = self._experiments.admit_questions
             admission = await asyncio.to_thread(admit, request.questions)
+            await self._admissions.check_questions(admission)
         else:
             spec = spec_from_proto(request.spec)
             find = self._experiments.find

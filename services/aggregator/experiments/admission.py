@@ -15,7 +15,7 @@ from modnorm.analysis.run_data import select_ensemble
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.perturbation.methods import needs_profile
 from modnorm.prediction.ensemble_definition import check_votes, require_equal_prompts
-from modnorm.prompt_checks import check_length, naming_rows
+from modnorm.prompt_checks import check_length, naming_rows, prompt_at_fault
 from modnorm.sandbox import Runner
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from modnorm.services.aggregator.storage.lookups import StoredText, find_experiment, load_rows
@@ -36,10 +36,11 @@ from modnorm.spec_checks import (
     read_profile,
     remarks_on_rows,
 )
-from modnorm.tasks import Row, check_sandbox
+from modnorm.tasks import Message, Row, check_sandbox
 from modnorm.tasks.columns import encode_rows, prompts_digest
 from modnorm.tasks.row_files import decode_row
 from modnorm.tasks.row_loading import parse_question
+from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import experiment_pb2
 
 _THREADS = 8
@@ -58,6 +59,8 @@ class Admission:
     """Words for its first event."""
     asked_run: str = ""
     """Id of the finished run whose experts answer questions; empty for a search."""
+    questions: Sequence[Sequence[Message]] = ()
+    """Prompts of the questions."""
 
 
 class Admissions:
@@ -131,6 +134,21 @@ class Admissions:
             programs = f"programs of the model run in a sandbox with {isolation.summary}"
             remarks = [programs, *remarks]
         return Admission(inputs, [text for text in texts if text], remarks)
+
+    async def check_questions(self, admission: Admission) -> None:
+        """Refuse questions that are too long for the model."""
+        spec = ExperimentSpec.model_validate_json(admission.inputs["spec_json"])
+        try:
+            await self._sampler.inspect(spec, admission.questions, admission.inputs["max_tokens"])
+        except InvalidInputError as error:
+            row = prompt_at_fault(error)
+            if row is None:
+                raise
+            raise InvalidInputError(
+                f"row {row}: {error.message}",
+                field="questions",
+                remedy="shorten or drop the question",
+            ) from error
 
     async def _profile(self, spec: ExperimentSpec, model_digest: str) -> StoredText | None:
         """Return the profile that a spec names, checked by building a scale map with it."""
@@ -244,4 +262,5 @@ def admit_questions(session: Session, asked: experiment_pb2.Questions) -> Admiss
         "heldout_rows": len(asked.rows),
         "experts": ensemble.experts,
     }
-    return Admission(inputs, [questions], asked_run=run.id)
+    prompts = render_prompts(task, rows, "question")
+    return Admission(inputs, [questions], asked_run=run.id, questions=prompts)
