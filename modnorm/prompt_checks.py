@@ -1,28 +1,14 @@
-"""Checks of a spec's prompts with its tokenizer: all fit the model and the engine."""
+"""Faults of prompts by their rows, and the lengths that an engine takes."""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from modnorm.checkpoint.prompts import PromptEncoder, check_fit
-from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec
 from modnorm.spec_checks import Splits, development_of
 
 _PROMPT = re.compile(r"prompts\.([0-9]+)")
-
-
-def check_prompts(spec: ExperimentSpec, data: Splits, checkpoint: Checkpoint) -> None:
-    """Refuse weights that do not fit their configuration, and rows that are too long."""
-    CheckpointWeights(checkpoint)
-    encoder = PromptEncoder(checkpoint)
-    max_tokens = spec.task.max_tokens or data.task.max_tokens
-    with naming_rows(spec, data):
-        prompts = [encoder.encode(messages) for messages in data.prompts()]
-        longest = check_fit(prompts, max_tokens, checkpoint)
-    check_length(spec, longest, max_tokens)
 
 
 @contextmanager
