@@ -28,7 +28,6 @@ from modnorm.analysis.run import load_run
 from modnorm.client.client import Client
 from modnorm.client.connection import TERMINAL_STATES, get_experiment
 from modnorm.client.fetching import save_run
-from modnorm.client.run_directory import RunDirectory
 from modnorm.errors import UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -453,10 +452,8 @@ def _survive_restore(
 def _survive_a_killed_server(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """Serve the undisturbed run and kill the server: it votes as the run did, before and after."""
     rows = [json.loads(line) for line in expected["rows/heldout.jsonl"].splitlines()][:ASKED]
-    # The undisturbed run as a run directory, which names its spec.
     run = Path(shutil.copytree(lab.runs / UNDISTURBED, lab.folder / "served"))
     found = load_run(run)
-    RunDirectory(run).claim(ExperimentSpec.model_validate(found.document["spec"]))
     largest = found.ensemble()
     asked = found.votes(None, largest.population, largest.ensemble_size)
     votes = [vote.answer for vote in asked][:ASKED]

@@ -50,7 +50,7 @@ class RunCopy(Run):
         answers = self.answers_frame(["candidate", "split"])
         given = answers["candidate"][answers["split"] == "heldout"].value_counts()
         for each in self.ensembles:
-            if any(given[expert] < each.rows for expert in each.experts):
+            if any(given.get(expert, 0) < each.rows for expert in each.experts):
                 place = counts[["population", "ensemble_size"]] == [
                     each.population,
                     each.ensemble_size,

@@ -76,7 +76,7 @@ def read_document(path: Path, schema: str, kind: str) -> tuple[str, dict[str, ob
         raise InvalidInputError(
             f"{path} does not have the schema {schema}",
             field="directory",
-            remedy=f"another version wrote it: run this {kind} again",
+            remedy=f"another version wrote it: run this {kind} again, in another directory",
         )
     return text, document
 

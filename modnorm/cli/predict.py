@@ -131,7 +131,7 @@ def predict(
         else:
             placed = list(read_raw_questions(questions))
             rows = [raw for _, raw in placed]
-            with connect(lab) as client, _rows_at([place for place, _ in placed]):
+            with connect(server) as client, _rows_at([place for place, _ in placed]):
                 answers = client.predict(run, rows, population, size, on_progress=on_progress)
                 count = _write(answers, out)
     if out is not None and not emit_json({"answers": count, "file": str(out)}):

@@ -105,7 +105,7 @@ class Distillation:
         require_packages()
         RunDirectory(self.directory).check(self.spec)
         self._check_inputs()
-        RunDirectory(self.directory).renew(self.spec)
+        RunDirectory(self.directory).claim(self.spec)
         write_file(self.directory / INPUTS, encode_json(self._inputs))
         self._evaluate(0)
         for number in range(1, self._settings.rounds + 1):
@@ -114,6 +114,7 @@ class Distillation:
             self._train(number)
             self._evaluate(number)
         document = self._document()
+        RunDirectory(self.directory).renew(self.spec)
         write_file(self.directory / REPORT, render_distillation(document).encode())
         write_file(self.directory / DISTILLATION, encode_json(dict(document)))
         return document

@@ -177,9 +177,7 @@ class SuiteRunner:
         return True
 
     def _finish(self, cell: Cell, experiment: experiments.Experiment) -> None:
-        place = RunDirectory(self.directory / cell.id)
-        place.renew(self._with_profile(cell))
-        self.finish(experiment, place)
+        self.finish(experiment, RunDirectory(self.directory / cell.id))
         self._profiles.setdefault(cell.id, "")
         phase = state_name(experiment.state)
         self._note(cell, state=CellState.FINISHED, phase=phase, waits_for="", error="")

@@ -73,9 +73,9 @@ ParamsT = ParamSpec("ParamsT")
 
 
 class SlowThreads:
-    """A few threads for calls that wait for downloads or uploads.
+    """A few threads for calls that take seconds or minutes.
 
-    `asyncio.to_thread` has few threads for all calls, and transfers would block them. Work that
+    `asyncio.to_thread` has few threads for all calls, and these would block them. Work that
     has begun finishes even if its caller is cancelled.
     """
 

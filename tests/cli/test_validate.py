@@ -139,7 +139,7 @@ def test_truncated_weights_are_refused(refusal, spec, tmp_path):
     shutil.copytree(resolve_checkpoint("tiny-thicket").directory, model)
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    assert "model" in refusal("validate", spec(model))
+    assert "model.safetensors" in refusal("validate", spec(model))
 
 
 def test_rows_that_repeat_another_are_counted(modnorm, spec, tmp_path):

@@ -35,8 +35,8 @@ CHUNK_BYTES = 512 * 1024
 PAGE_BYTES = 2 * 2**20
 """Size that ends a page of experiments, well below gRPC's default message limit."""
 _WATCH_BATCH = 200
-_WRITERS = 2
-"""Run directories made at once or waited for: each takes seconds, and one is written at a time."""
+_WRITERS = 8
+"""Calls at once that may make a run directory. Each takes seconds, and all but one wait."""
 
 
 class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
@@ -79,15 +79,17 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
                 f"a request id must have 1 to {MAX_REQUEST_ID} characters, no control characters",
                 field="request_id",
             )
-        record, tenant = None, current_caller().tenant
+        find, tenant = self._experiments.find, current_caller().tenant
         if request.HasField("questions"):
             await self._check_visible(request.questions.of)
             admit = self._experiments.admit_questions
             admission = await asyncio.to_thread(admit, request.questions)
-            await self._admissions.check_questions(admission)
+            digest = admission.inputs["spec_digest"]
+            record = await asyncio.to_thread(find, request.request_id, digest, tenant)
+            if record is None:
+                await self._admissions.check_questions(admission)
         else:
             spec = spec_from_proto(request.spec)
-            find = self._experiments.find
             record = await asyncio.to_thread(find, request.request_id, spec.digest, tenant)
             if record is None:
                 admission = await self._admissions.admit(spec)

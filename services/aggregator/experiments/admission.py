@@ -136,18 +136,19 @@ class Admissions:
         return Admission(inputs, [text for text in texts if text], remarks)
 
     async def check_questions(self, admission: Admission) -> None:
-        """Refuse questions that are too long for the model."""
+        """Refuse questions that are too long for the model, the engine or one call."""
         spec = ExperimentSpec.model_validate_json(admission.inputs["spec_json"])
+        max_tokens = admission.inputs["max_tokens"]
         try:
-            await self._sampler.inspect(spec, admission.questions, admission.inputs["max_tokens"])
+            model = await self._sampler.inspect(spec, admission.questions, max_tokens)
+            check_length(spec, model.longest_prompt, max_tokens)
         except InvalidInputError as error:
             row = prompt_at_fault(error)
-            if row is None:
+            if row is None and error.field not in {"task", "engine.max_model_len"}:
                 raise
+            place = "" if row is None else f"row {row}: "
             raise InvalidInputError(
-                f"row {row}: {error.message}",
-                field="questions",
-                remedy="shorten or drop the question",
+                f"{place}{error.message}", field="questions", remedy="shorten or drop questions"
             ) from error
 
     async def _profile(self, spec: ExperimentSpec, model_digest: str) -> StoredText | None:

@@ -1,5 +1,6 @@
 """Loading of a job's engine, and the replay of its canary."""
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import cast
@@ -117,3 +118,36 @@ def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
     assert faulty[1] == first[1]
     assert faulty[0] != first[0]
     assert aggregator.reports["d"].answers == aggregator.reports["a"].answers
+
+
+class Drafting(Delegating):
+    """An engine that answers prompts otherwise the second time, as drafts may round otherwise."""
+
+    def __init__(self, inner: Engine) -> None:
+        super().__init__(inner)
+        self._seen: set[str] = set()
+
+    def generate(
+        self, prompts: Prompts, limits: GenerationLimits, poll: Callable[[], None]
+    ) -> Iterator[Completion]:
+        again, self._seen = str(prompts) in self._seen, self._seen | {str(prompts)}
+        for done in self._inner.generate(prompts, limits, poll=poll):
+            yield replace(done, text=done.text + "!") if again else done
+
+
+def test_equal_prompts_of_other_rows_are_not_replayed(
+    make_runner: MakeRunner, aggregator, add_job: AddJob
+) -> None:
+    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+        return cast("Engine", Drafting(load_engine(name, checkpoint, settings)))
+
+    runner, first = make_runner(load), add_job("a")
+    fewer = aggregator.rows[first.rows_digest][:-1]
+    digest = hashlib.sha256("\n".join(fewer).encode()).hexdigest()
+    aggregator.rows[digest] = fewer
+    add_job("b", rows_digest=digest)
+    for job_id in "ab":
+        run_job(runner, job_id)
+    runner.close()
+    canaries = [aggregator.reports[job_id].environment["canary"] for job_id in "ab"]
+    assert canaries[0] == canaries[1]
