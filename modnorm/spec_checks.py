@@ -273,7 +273,7 @@ def remarks_on_rows(spec: ExperimentSpec, data: Splits) -> list[str]:
             remarks.append(f"{count} of {len(rows)} {name} rows repeat the prompt of another")
     asked, given = spec.calibration.examples, len(data.selection.rows)
     if needs_profile(spec.method.name) and spec.method.profile is None and given < asked:
-        remarks.append(f"the {given} selection rows calibrate: calibration.examples is {asked}")
+        remarks.append(f"calibration.examples is {asked}: only {given} selection rows exist")
     return remarks
 
 

@@ -77,7 +77,7 @@ def run(spec_file: SpecFile, *, out: Out = None, seed: Seed = None) -> None:
                 note(f"{home} has the results of another spec, which this run replaces at its end")
             with lab_here(home) as client:
                 experiment = submit_here(client, spec)
-                directory.claim(spec)
+                directory.reserve(spec)
                 show_remarks(client, experiment.id)
                 title = spec_file.stem
                 ended = follow_to_end(client, experiment, title=title, go_on=SAME_COMMAND)
@@ -261,7 +261,7 @@ def _search(home: Path, server: str | None, spec: "ExperimentSpec", place: "RunD
     place.check(spec)
     with lab_for(home, server, "distil") as (client, submit):
         experiment = submit(client, spec)
-        place.claim(spec)
+        place.reserve(spec)
         show_remarks(client, experiment.id)
         ended = follow_to_end(client, experiment)
         place.renew(spec)

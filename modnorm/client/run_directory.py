@@ -80,8 +80,8 @@ class RunDirectory:
     def has_results(self) -> bool:
         return any(path.exists() for path in self._results)
 
-    def claim(self, spec: ExperimentSpec) -> None:
-        """Write down whose directory this is; the results of another spec stay until `renew`.
+    def reserve(self, spec: ExperimentSpec) -> None:
+        """Write down whose directory this is, unless it has results: they stay until `renew`.
 
         Call it only once the spec is known to be sound.
         """

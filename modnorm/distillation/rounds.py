@@ -105,7 +105,7 @@ class Distillation:
         require_packages()
         RunDirectory(self.directory).check(self.spec)
         self._check_inputs()
-        RunDirectory(self.directory).claim(self.spec)
+        RunDirectory(self.directory).reserve(self.spec)
         write_file(self.directory / INPUTS, encode_json(self._inputs))
         self._evaluate(0)
         for number in range(1, self._settings.rounds + 1):

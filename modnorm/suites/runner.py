@@ -114,7 +114,7 @@ class SuiteRunner:
         place = RunDirectory(self.directory / cell.id)
         place.check(spec)
         experiment = self.submit(self.client, spec, self._running.values())
-        place.claim(spec)
+        place.reserve(spec)
         self._running[cell.id] = experiment.id
         self._note(cell, state=CellState.SUBMITTED, experiment=experiment.id, error="")
 

@@ -159,5 +159,5 @@ def test_a_calibration_with_fewer_rows_than_asked_is_told(modnorm, spec):
     text["calibration"] = {"examples": 4000}
     rows = text["task"]["selection"]["limit"]
     file.write_text(yaml.safe_dump(text))
-    told = f"note: the {rows} selection rows calibrate: calibration.examples is 4000\n"
+    told = f"note: calibration.examples is 4000: only {rows} selection rows exist\n"
     assert modnorm("validate", file) == (0, f"{file}: valid\n", told)

@@ -16,7 +16,7 @@ def reseeded(spec, seed):
 def test_a_new_directory_is_free_and_a_claimed_one_goes_on(tmp_path, spec):
     directory = RunDirectory(tmp_path / "run")
     directory.check(spec)
-    directory.claim(spec)
+    directory.reserve(spec)
     directory.check(spec)
 
 
@@ -29,16 +29,16 @@ def test_a_run_that_was_killed_while_it_claimed_its_directory_goes_on(tmp_path, 
         patched.setattr(type(tmp_path), "replace", killed)
         patched.setattr(type(tmp_path), "unlink", lambda *_, **__: None)  # nothing cleans up
         with pytest.raises(KeyboardInterrupt):
-            directory.claim(spec)
+            directory.reserve(spec)
     assert list(tmp_path.iterdir())
     directory.check(spec)
-    directory.claim(spec)
+    directory.reserve(spec)
     assert [entry.name for entry in tmp_path.iterdir()] == ["spec.json"]
 
 
 def test_a_run_of_another_spec_is_refused_by_the_field_that_differs(tmp_path, spec):
     directory = RunDirectory(tmp_path)
-    directory.claim(spec)
+    directory.reserve(spec)
     with error_at("population.seed", "42 there, 43 here", kind=ConflictError):
         directory.check(reseeded(spec, 43))
 
@@ -53,16 +53,16 @@ def test_a_run_of_another_spec_is_refused_by_the_field_that_differs(tmp_path, sp
 )
 def test_a_spec_that_keeps_its_evaluations_replaces_the_results(tmp_path, spec, changes):
     directory = RunDirectory(tmp_path)
-    directory.claim(spec)
+    directory.reserve(spec)
     (tmp_path / "plots").mkdir()
     stale = [tmp_path / name for name in ("results.json", "rescored-exact.json", "plots/a.png")]
     for file in stale:
         file.touch()
-    directory.claim(spec)
+    directory.reserve(spec)
     directory.renew(spec)
     changed = parse_spec({**spec.model_dump(mode="json"), **changes})
     directory.check(changed)
-    directory.claim(changed)
+    directory.reserve(changed)
     assert directory.has_results_of(spec), "an interrupted run keeps the finished one"
     assert all(file.exists() for file in stale)
     directory.renew(changed)
@@ -87,7 +87,7 @@ def test_a_file_is_no_directory_of_a_run(tmp_path, spec):
 def test_a_directory_of_one_run_takes_no_others_inside(tmp_path, spec):
     directory = RunDirectory(tmp_path)
     directory.check_holds_no_run()
-    directory.claim(spec)
+    directory.reserve(spec)
     with pytest.raises(ConflictError):
         directory.check_holds_no_run()
 

@@ -19,14 +19,14 @@ def lab(home):
         experiment = client.submit(small_spec(name="first"), "first")
         states = (event.state for event in client.watch(experiment.id))
         assert ExperimentState.SELECTING in states
-        RunDirectory(home / "first").claim(small_spec(name="first"))
+        RunDirectory(home / "first").reserve(small_spec(name="first"))
         yield client
 
 
 def test_a_run_tells_its_phase_and_its_jobs(tmp_path):
     with lab(tmp_path / "home"):
         found = read_unfinished(tmp_path / "home" / "first")
-        RunDirectory(tmp_path / "home").claim(small_spec(name="first"))
+        RunDirectory(tmp_path / "home").reserve(small_spec(name="first"))
         assert read_unfinished(tmp_path / "home") == found
     assert (found.state, found.live, found.error) == ("selecting", True, "")
     assert found.progress is not None
@@ -36,7 +36,7 @@ def test_a_run_tells_its_phase_and_its_jobs(tmp_path):
 def test_each_run_of_a_lab_has_its_own_state(tmp_path):
     home = tmp_path / "home"
     with lab(home) as client:
-        RunDirectory(home / "second").claim(small_spec(name="second"))
+        RunDirectory(home / "second").reserve(small_spec(name="second"))
         assert read_unfinished(home / "second").state == "not finished"
         client.cancel(client.submit(small_spec(name="second"), "second").id)
         found = read_unfinished(home / "second")
