@@ -97,7 +97,8 @@ class RunDirectory:
         if not self.has_results_of(spec):
             for path in (*self._results, *self.path.glob(rescored_file("*"))):
                 path.unlink(missing_ok=True)
-            shutil.rmtree(self.path / PLOTS, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self.path / PLOTS)
         write_file(self._spec, encode_json(spec.model_dump(mode="json")))
 
     def check_holds_no_run(self) -> None:
