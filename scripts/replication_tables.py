@@ -24,8 +24,9 @@ from modnorm.search.answers import BASE_INDEX
 from modnorm.spec import read_yaml
 from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables
-from modnorm.suites.outcomes import TidySuite, differing_field
+from modnorm.suites.outcomes import TidySuite, candidate_count, differing_field, find_stand_in
 from modnorm.suites.rendering import BuiltTable, to_markdown
+from modnorm.suites.suite_file import SpeedupTable, WallClockTable
 from scripts import recorded_answers as recorded
 from scripts.run_copies import ORIGIN, unpack_run
 
@@ -55,6 +56,13 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
             f"{cells_run} cells, {len(data.loaded.cells) - cells_run} open: "
             f"`modnorm suite run {path.as_posix()} --out runs/{name}`\n"
         )
+        for count, names in _stand_ins(data).items():
+            text = (
+                f"Open cells that take places up to N = {count} from runs which differ only in "
+                f"population size, prefixes and ensemble sizes: {', '.join(names)}. "
+                f"{_NOT_FILLED}"
+            )
+            parts.append(fill(text, 120, break_on_hyphens=False) + "\n")
         parts += [
             to_markdown(table)
             for table in tables[name]
@@ -69,20 +77,53 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     cases = Counter(row[0] for row in rows if row[_SEEDS] == "0")
     listed = ", ".join(f"{claim} ({count})" for claim, count in cases.items())
     without = fill(f"Cases without a cell: {listed}.", 120, break_on_hyphens=False)
-    claims = "\n".join([_markdown(_HEADINGS, measured), "", without])
+    claims = "\n".join([_markdown(_HEADINGS, measured), "", without, *_filled(known.values())])
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     write_file(page, f"{before}{BEGIN}\n\n{claims}\n\n{END}{after}".encode())
 
 
 def _with_copies(path: Path, pool: Sequence[Run]) -> TidySuite:
-    """Return a suite with the copies of its cells."""
-    loaded, runs = load_suite(path), {}
+    """Return a suite with the copies of its cells, and with stand-ins unless it only has times."""
+    loaded, runs, stand_ins = load_suite(path), {}, {}
+    of_times = (WallClockTable, SpeedupTable)
+    has_only_times = all(isinstance(table, of_times) for table in loaded.suite.tables)
     for cell in loaded.cells:
         is_of = (run for run in pool if not differing_field(cell, run.document["spec"]))
         if run := next(is_of, None):
             runs[cell.id] = run
-    return TidySuite(loaded, runs, {}, {}, "claims")
+        elif not has_only_times and (run := find_stand_in(cell, pool)):
+            stand_ins[cell.id] = run
+    return TidySuite(loaded, runs, {}, {}, "claims", stand_ins)
+
+
+_NOT_FILLED = (
+    "They have no larger N and no times. Tables of tails count the candidates up to this N only."
+)
+
+
+def _stand_ins(data: TidySuite) -> Mapping[int, Sequence[str]]:
+    """Return the cells with a stand-in, by the number of candidates that both have."""
+    names = defaultdict[int, list[str]](list)
+    for cell in data.loaded.cells:
+        if run := data.stand_ins.get(cell.id):
+            names[min(candidate_count(run), cell.spec.population.size)].append(cell.id)
+    return names
+
+
+def _filled(known: Iterable[TidySuite]) -> Iterator[str]:
+    """Yield a paragraph on the suites that have stand-ins, if any."""
+    listed = [
+        f"{data.loaded.suite.name} ({len(names)}, up to N = {count})"
+        for data in known
+        for count, names in _stand_ins(data).items()
+    ]
+    if listed:
+        text = (
+            "Open cells that take places from runs of another population size: "
+            f"{', '.join(listed)}. {_NOT_FILLED}"
+        )
+        yield from ("", fill(text, 120, break_on_hyphens=False))
 
 
 def _sources(pool: Sequence[Run]) -> Iterator[str]:

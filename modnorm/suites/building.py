@@ -53,7 +53,8 @@ def build_tables(data: TidySuite) -> tuple[BuiltTable, ...]:
         f"left out: {cell} holds a run of other settings ({field})"
         for cell, field in data.strangers.items()
     ]
-    if mixed := [cell for cell, run in data.runs.items() if run.document["mixed_environments"]]:
+    runs = {**data.stand_ins, **data.runs}
+    if mixed := [cell for cell, run in runs.items() if run.document["mixed_environments"]]:
         notes.append(f"answered on machines that round differently: {', '.join(mixed)}")
     tables = [
         _BUILDERS[type(spec)](spec, replace(data, place=f"tables.{index}"))

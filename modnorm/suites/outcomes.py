@@ -1,6 +1,6 @@
 """The finished cells of a suite, and the values that they measured as one tidy frame."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,8 @@ from modnorm.suites.suite_file import Pick
 
 _IGNORED = ("failures", "name")
 """Sections of a spec that change no answer."""
+_SIZES = frozenset({"population.size", "population.prefixes", "population.ensemble_sizes"})
+"""Fields that decide how many candidates and which (N, K) there are, but change none of them."""
 
 
 def _figures(run: Run, document: DistillationDocument | None) -> pd.DataFrame:
@@ -103,13 +105,39 @@ def profile_digest(run: Run) -> str:
     return str(run.provenance.get("profile_digest") or "")
 
 
-def differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:
+def differing_field(
+    cell: Cell, there: Mapping[str, object], *, apart_from: Collection[str] = ()
+) -> str | None:
     """Return the first field in which a stored spec differs from the cell's; None if equal."""
     for name in differences(there, cell.spec.model_dump(mode="json")):
         is_shared_profile = name == "method.profile" and cell.profile_of is not None
-        if not is_shared_profile and name.split(".")[0] not in _IGNORED:
+        is_ignored = name.split(".")[0] in _IGNORED or name in apart_from
+        if not is_shared_profile and not is_ignored:
             return name
     return None
+
+
+def find_stand_in(cell: Cell, runs: Iterable[Run]) -> Run | None:
+    """Return the largest run that can stand in for a cell; None without any.
+
+    The run differs from the cell only in population size, prefixes and ensemble sizes, and has an
+    (N, K) of the cell. Nested populations of one seed begin with the same candidates, so an equal
+    (N, K) has equal values. With another size an iterative method makes other updates.
+    """
+    spec, wanted = cell.spec, {*ensembles_of(cell.spec)}
+    if spec.population.pool != "nested" or spec.iterative or spec.distillation:
+        return None
+    fitting = {}
+    for run in runs:
+        shared = wanted & {(each.population, each.ensemble_size) for each in run.ensembles}
+        if shared and not differing_field(cell, run.document["spec"], apart_from=_SIZES):
+            fitting[run] = (candidate_count(run), len(shared))
+    return max(fitting, key=fitting.__getitem__, default=None)
+
+
+def candidate_count(run: Run) -> int:
+    """Return the number of candidates in the population of a run."""
+    return run.document["candidates"]["total"]
 
 
 class Measure(NamedTuple):
@@ -147,6 +175,8 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
 """Metrics, `base` and states are percentages; gains are percentage points over the unperturbed
 model. Items are candidates, held-out rows, updates and rounds. `rank_1` to `gain_kept` are of
 distillations only: the first search, then the students."""
+_OF_STAND_INS = frozenset({"ensembles", "votes", "candidates", "figures"})
+"""Frames whose values do not depend on the size of the population: no times."""
 _ITEMS = MappingProxyType({"index": "item", "row": "item", "updates": "item", "round": "item"})
 
 
@@ -163,6 +193,8 @@ class TidySuite:
     """The first differing field of each cell whose directory holds a run of other settings."""
     place: str = "tables"
     """Field of the table that is built, for errors."""
+    stand_ins: Mapping[str, Run] = field(default_factory=dict)
+    """Runs of other population sizes for cells without a run, by cell; see `find_stand_in`."""
     _read: dict[tuple[str, str], pd.DataFrame] = field(default_factory=dict)
     """Frames that were read, by cell and name."""
 
@@ -186,28 +218,44 @@ class TidySuite:
         return self.ensembles.drop(columns=["N", "K"]).drop_duplicates("cell", ignore_index=True)
 
     def _frame(self, cell: Cell, name: str) -> pd.DataFrame:
-        """Return a frame of a finished cell by the name of the function that reads it."""
+        """Return a frame of a cell's run or stand-in by the name of the function that reads it."""
         if (cell.id, name) not in self._read:
-            run, document = self.runs[cell.id], self.documents.get(cell.id)
-            read = _OF_CELLS.get(name)
+            run = self.runs.get(cell.id) or self.stand_ins[cell.id]
+            read, document = _OF_CELLS.get(name), self.documents.get(cell.id)
             lines = getattr(frames, name)(run) if read is None else read(run, document)
+            if name == "candidates" and len(lines):  # a stand-in may have more
+                lines = lines[lines["index"] < cell.spec.population.size]
             self._read[cell.id, name] = lines.assign(cell=cell.id)
         return self._read[cell.id, name]
 
-    def values(self, measure: str, places: pd.DataFrame | None = None) -> pd.DataFrame:
+    def _has(self, cell: Cell, frame: str, population: int) -> bool:
+        """Return whether a cell has a run, or a stand-in that gives a frame."""
+        if cell.id in self.runs:
+            return True
+        run = self.stand_ins.get(cell.id)
+        if run is None or frame not in _OF_STAND_INS:
+            return False
+        least = population or cell.spec.population.size
+        return frame != "candidates" or candidate_count(run) >= least
+
+    def values(
+        self, measure: str, places: pd.DataFrame | None = None, *, population: int = 0
+    ) -> pd.DataFrame:
         """Return the rows of a measure.
 
-        `measure` is one of `MEASURES`. The default places are all rows.
+        `measure` is one of `MEASURES`. The default places are all rows. A stand-in gives gains of
+        candidates only if its population has at least this size; 0 stands for the cell's size.
         """
         frame, column, keys, may_lack = MEASURES[measure]
         if places is None:
             places = self.ensembles if "N" in keys else self.cells
-        wanted = {*places["cell"]} & self.runs.keys()
-        parts = [
-            part
+        wanted = {*places["cell"]}
+        finished = (
+            cell
             for cell in self.loaded.cells
-            if cell.id in wanted and column in (part := self._frame(cell, frame))
-        ]
+            if cell.id in wanted and self._has(cell, frame, population)
+        )
+        parts = [part for cell in finished if column in (part := self._frame(cell, frame))]
         columns = ["cell", *keys, column]
         found = pd.concat(parts) if parts else pd.DataFrame(columns=columns)
         # Some measures share a frame, so that a key may be the column itself.
@@ -244,7 +292,7 @@ class TidySuite:
                 field=self.place,
                 remedy="name an option of every axis",
             )
-        return self.values(measure, places)
+        return self.values(measure, places, population=int(pick.get("N", 0)))
 
     def by_seed(self, measure: str, pick: Pick) -> "pd.Series[float]":
         """Return the one value that a cell or ensemble has of a measure, by seed."""

@@ -62,6 +62,33 @@ def test_a_table_is_rebuilt_from_the_copies_digit_by_digit(tmp_path, monkeypatch
     assert claims == written
 
 
+@pytest.mark.skipif(not COPIES, reason="no cell has been collected yet")
+def test_a_cell_of_100_candidates_fills_places_of_300_but_no_times(tmp_path, monkeypatch):
+    """One cell of the transfer suite stands in for a cell of the scaling suite and is named."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("scripts.replication_tables.write_figures", lambda *_: ())
+    (copy,) = (each for each in COPIES if "1.5b_gsm8k_modular_norm_n100_seed42" in each.name)
+    for name in ("cells", "folder"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "cells" / copy.name).symlink_to(copy)
+    run, page = unpack_run(copy, tmp_path / "run"), tmp_path / "page.md"
+    page.write_text(f"{BEGIN}\n{END}\n")
+    suites, out = Path("examples/coder"), tmp_path / "out"
+    write_tables(tmp_path / "cells", suites, out, page, tmp_path / "folder")
+    parts = (out / "tables.md").read_text().split("\n## ")
+    section = {part.partition("\n")[0]: " ".join(part.split()) for part in parts}
+    scaling, times = section["coder-population-scaling"], section["coder-wall-clock"]
+    assert "0 cells, 12 open" in scaling
+    assert "take places up to N = 100 from runs which differ only in population size" in scaling
+    assert "prefixes and ensemble sizes: mn-randopt_gsm8k_42. They have no larger N" in scaling
+    _, _, rows = scaling.partition("| GSM8K | MN RandOpt | 25 |")
+    at_25, at_300 = rows.split("| GSM8K | MN RandOpt |")[::4]
+    assert f"{100 * run.ensemble(25, 25).metric:.2f} (1 of 3 seeds)" in at_25
+    assert at_300.partition("| ours |")[2].startswith(" not run | not run | not run | not run |")
+    assert times.endswith("--out runs/coder-wall-clock`")
+    assert "coder-population-scaling (1, up to N = 100)" in " ".join(page.read_text().split())
+
+
 def test_collecting_goes_on_after_directories_without_results(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("scripts.replication.load_run", lambda _: pytest.fail("no results"))
     unfinished, empty = tmp_path / "unfinished", tmp_path / "empty"
