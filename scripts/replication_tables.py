@@ -58,9 +58,8 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
         )
         for count, names in _stand_ins(data).items():
             text = (
-                f"Open cells that take places up to N = {count} from runs which differ only in "
-                f"population size, prefixes and ensemble sizes: {', '.join(names)}. "
-                f"{_NOT_FILLED}"
+                f"Open cells whose places up to N = {count} come from runs of another population "
+                f"size: {', '.join(names)}. Tables of tails count these candidates only."
             )
             parts.append(fill(text, 120, break_on_hyphens=False) + "\n")
         parts += [
@@ -77,7 +76,7 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     cases = Counter(row[0] for row in rows if row[_SEEDS] == "0")
     listed = ", ".join(f"{claim} ({count})" for claim, count in cases.items())
     without = fill(f"Cases without a cell: {listed}.", 120, break_on_hyphens=False)
-    claims = "\n".join([_markdown(_HEADINGS, measured), "", without, *_filled(known.values())])
+    claims = "\n".join([_markdown(_HEADINGS, measured), "", without])
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     write_file(page, f"{before}{BEGIN}\n\n{claims}\n\n{END}{after}".encode())
@@ -97,11 +96,6 @@ def _with_copies(path: Path, pool: Sequence[Run]) -> TidySuite:
     return TidySuite(loaded, runs, {}, {}, "claims", stand_ins)
 
 
-_NOT_FILLED = (
-    "They have no larger N and no times. Tables of tails count the candidates up to this N only."
-)
-
-
 def _stand_ins(data: TidySuite) -> Mapping[int, Sequence[str]]:
     """Return the cells with a stand-in, by the number of candidates that both have."""
     names = defaultdict[int, list[str]](list)
@@ -109,21 +103,6 @@ def _stand_ins(data: TidySuite) -> Mapping[int, Sequence[str]]:
         if run := data.stand_ins.get(cell.id):
             names[min(candidate_count(run), cell.spec.population.size)].append(cell.id)
     return names
-
-
-def _filled(known: Iterable[TidySuite]) -> Iterator[str]:
-    """Yield a paragraph on the suites that have stand-ins, if any."""
-    listed = [
-        f"{data.loaded.suite.name} ({len(names)}, up to N = {count})"
-        for data in known
-        for count, names in _stand_ins(data).items()
-    ]
-    if listed:
-        text = (
-            "Open cells that take places from runs of another population size: "
-            f"{', '.join(listed)}. {_NOT_FILLED}"
-        )
-        yield from ("", fill(text, 120, break_on_hyphens=False))
 
 
 def _sources(pool: Sequence[Run]) -> Iterator[str]:
@@ -263,7 +242,10 @@ def _value_rows(
     """Yield the values of a column of a suite's table, each with the paper's."""
     table = next(each for each in built if each.title == claim["table"])
     column, least = str(claim["column"]), float(str(claim["above"]))
+    wanted = {str(label) for label in cast("Sequence[object]", claim["rows"])}
     for row, figures in table.by_labels.items():
+        if wanted.isdisjoint(row):
+            continue
         figure = figures[column]
         told = f"{figure.paper.mean:.2f}" if figure.paper else ""
         values = list(figure.by_seed.values())
@@ -282,14 +264,19 @@ def _value_rows(
 
 def _beyond(pool: Sequence[Run]) -> Iterator[str]:
     """Yield the tables that answer further questions, by group of runs that differ in seed."""
-    groups = defaultdict[tuple[object, ...], list[Run]](list)
-    for run in pool:
+    groups = defaultdict[tuple[object, ...], dict[object, Run]](dict)
+    for run in sorted(
+        pool, key=lambda run: len(run.ensembles)
+    ):  # of a seed the one with most counts
         spec = cast("Mapping[str, Mapping[str, object]]", run.document["spec"])
         model = str(spec["model"]["name"]).rpartition("/")[2]
         size = f"N={spec['population']['size']}"
-        groups[model, spec["task"]["name"], spec["method"]["name"], size].append(run)
+        key = model, spec["task"]["name"], spec["method"]["name"], size
+        groups[key][spec["population"]["seed"]] = run
     data = {
-        f"{' '.join(map(str, key))}, seeds: {len(groups[key])}": list(map(_Recorded, groups[key]))
+        f"{' '.join(map(str, key))}, seeds: {len(groups[key])}": [
+            *map(_Recorded, groups[key].values())
+        ]
         for key in sorted(groups, key=str)
     }
     tables = {
