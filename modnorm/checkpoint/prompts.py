@@ -5,14 +5,14 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 import transformers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from modnorm.checkpoint.checkpoint_files import load_json, positive
 from modnorm.checkpoint.reference import (
     Checkpoint,
     check_tokenizer_files,
+    tokenizer_class,
     unusable_tokenizer,
-    vocabulary_file,
 )
 from modnorm.errors import InvalidInputError
 
@@ -116,15 +116,10 @@ def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Che
 
 
 def _load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
-    """Load the tokenizer that was trained with the model.
-
-    `tokenizer.json` is used unchanged. For some families (Qwen2) `AutoTokenizer` would replace the
-    file's splitting rule by the family's.
-    """
+    """Load the tokenizer that was trained with the model."""
     check_tokenizer_files(checkpoint)
-    is_whole = vocabulary_file(checkpoint) == "tokenizer.json"
     # The access to `AutoTokenizer` imports the tables of all families, which takes a second.
-    loader = PreTrainedTokenizerFast if is_whole else transformers.AutoTokenizer
+    loader = getattr(transformers, tokenizer_class(checkpoint))
     try:
         tokenizer: PreTrainedTokenizerBase = loader.from_pretrained(
             checkpoint.directory, local_files_only=True, trust_remote_code=False
@@ -150,24 +145,3 @@ def _stop_ids(checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerBase) -> fro
             remedy="set eos_token_id in generation_config.json",
         )
     return frozenset(stops)
-
-
-def differing_prompts(
-    checkpoint: Checkpoint, conversations: Sequence[Sequence["Message"]]
-) -> tuple[int, ...]:
-    """Return the indices of conversations that `AutoTokenizer` encodes or decodes differently."""
-    encoder = PromptEncoder(checkpoint)
-    try:
-        other = transformers.AutoTokenizer.from_pretrained(
-            checkpoint.directory, local_files_only=True, trust_remote_code=False
-        )
-    except Exception:  # noqa: BLE001 - the parser of tokenizer.json raises plain Exception
-        return tuple(range(len(conversations)))
-    differing = []
-    for index, messages in enumerate(conversations):
-        ids = encoder.encode(messages)
-        encoded = other(encoder.render(messages), add_special_tokens=False, verbose=False)
-        decoded = other.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        if list(encoded.input_ids) != ids or decoded != encoder.decode(ids):
-            differing.append(index)
-    return tuple(differing)

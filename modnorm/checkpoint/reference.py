@@ -186,6 +186,16 @@ def vocabulary_file(checkpoint: Checkpoint) -> str:
     raise unusable_tokenizer(checkpoint, f"none of {', '.join(_VOCABULARIES)} exists")
 
 
+def tokenizer_class(checkpoint: Checkpoint) -> str:
+    """Return the name of the class of transformers that loads the model's tokenizer.
+
+    A `tokenizer.json` is used unchanged. For some families (Qwen2) `AutoTokenizer` would replace
+    the file's splitting rule by the family's.
+    """
+    is_whole = vocabulary_file(checkpoint) == "tokenizer.json"
+    return "PreTrainedTokenizerFast" if is_whole else "AutoTokenizer"
+
+
 def check_tokenizer_files(checkpoint: Checkpoint) -> None:
     """Refuse a checkpoint without a vocabulary or without a default chat template."""
     vocabulary_file(checkpoint)

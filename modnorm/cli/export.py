@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from modnorm.cli.console import echo, emit, emit_json, warn
+from modnorm.cli.console import echo, emit, emit_json
 from modnorm.cli.options import (
     BaseModel,
     BaseRevision,
@@ -22,7 +22,6 @@ from modnorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from modnorm.checkpoint.reference import Checkpoint
-    from modnorm.perturbation.model_card import TokenizerFinding
     from modnorm.prediction.ensemble_definition import EnsembleDefinition
     from modnorm.prediction.predictor import BasePlace
 
@@ -72,12 +71,10 @@ def export(
             remedy="give one of the two",
         )
     from modnorm.checkpoint.writing import require_new
-    from modnorm.cli.predict import is_manifest, open_ensemble
+    from modnorm.cli.predict import open_ensemble
     from modnorm.client import model_export
     from modnorm.perturbation.adapters import export_candidate, export_state, require_adapters
-    from modnorm.prediction.ensemble_adapters import check_example
     from modnorm.prediction.ensemble_definition import define_ensemble
-    from modnorm.prediction.manifest import read_ensemble_manifest
     from modnorm.prediction.predictor import BasePlace
 
     place = BasePlace(model, revision)
@@ -94,11 +91,7 @@ def export(
         require_new(out)
         ensemble, base = open_ensemble(run, server, population, size, place)
         require_adapters(ensemble.scale_map)
-        if is_manifest(run, server):
-            finding = check_example(read_ensemble_manifest(Path(run)), base)
-        else:
-            finding = model_export.check_tokenizer(open_run(run, server), base)
-        _write_adapters(ensemble, base, finding, out)
+        _write_adapters(ensemble, base, out)
         return
     refuse_given(
         {"n": population, "k": size},
@@ -110,29 +103,20 @@ def export(
     if rank is None:
         lineage = model_export.trained_lineage(found)
         base = place.find(found.spec.model, lineage.model_digest)
-        finding = model_export.check_tokenizer(found, base)
-        card = model_export.state_card(found, base, lineage, finding)
+        card = model_export.state_card(found, base, lineage)
         digest = export_state(base, lineage, out, card=card)
         figures: dict[str, object] = {"updates": len(lineage.steps)}
         which = f"{len(lineage.steps)} updates"
     else:
         ranked = model_export.ranked_candidate(found, rank)
         base = place.find(found.spec.model, ranked.scale_map.model_digest)
-        finding = model_export.check_tokenizer(found, base)
-        card = model_export.candidate_card(found, base, ranked, rank, finding)
+        card = model_export.candidate_card(found, base, ranked, rank)
         digest = export_candidate(base, ranked.descriptor, ranked.scale_map, out, card=card)
         reward = ranked.selection_reward
         figures = {"rank": rank, "candidate": ranked.index, "selection_reward": reward}
         which = f"rank {rank}, candidate {ranked.index}, selection reward {reward:.4f}"
-    _warn_of_tokenizer(finding)
     document = {"directory": str(out), **figures, "weights_sha256": digest}
     emit(document, f"{which}  {digest[:16]}  {out}")
-
-
-def _warn_of_tokenizer(finding: "TokenizerFinding") -> None:
-    """Print a warning unless `AutoTokenizer` reproduces the checked prompts."""
-    if not finding.holds:
-        warn(finding.sentence)
 
 
 def _write_manifest(
@@ -149,14 +133,11 @@ def _write_manifest(
     emit(document, f"{named}  {len(content):,} bytes  {out}")
 
 
-def _write_adapters(
-    ensemble: "EnsembleDefinition", base: "Checkpoint", finding: "TokenizerFinding", out: Path
-) -> None:
+def _write_adapters(ensemble: "EnsembleDefinition", base: "Checkpoint", out: Path) -> None:
     """Write the experts of an ensemble as adapters, and print the command that serves them."""
     from modnorm.prediction.ensemble_adapters import export_adapters, serving_command
 
-    names = export_adapters(ensemble, base, out, finding)
-    _warn_of_tokenizer(finding)
+    names = export_adapters(ensemble, base, out)
     command = serving_command(base, ensemble.scale_map, out, names)
     experts = dict(zip(names, ensemble.indices, strict=True))
     if emit_json({"directory": str(out), "experts": experts, "command": list(command)}):
@@ -178,16 +159,13 @@ def rebuild(
     Each expert gets a directory, best first. Its weights must have the SHA-256 that the manifest
     states.
     """
-    from modnorm.prediction.ensemble_adapters import check_example
     from modnorm.prediction.ensemble_adapters import rebuild as rebuild_checkpoints
     from modnorm.prediction.manifest import read_ensemble_manifest
     from modnorm.prediction.predictor import BasePlace
 
     read = read_ensemble_manifest(manifest)
     base = BasePlace(model, revision).find(read.ensemble.model, read.ensemble.model_digest)
-    finding = check_example(read, base)
-    names = rebuild_checkpoints(read, base, out, finding)
-    _warn_of_tokenizer(finding)
+    names = rebuild_checkpoints(read, base, out)
     digests = dict(zip(names, read.weights_sha256, strict=True))
     if emit_json({"directory": str(out), "weights_sha256": digests}):
         return

@@ -1,24 +1,19 @@
 """The candidate of a rank, or the trained model, of a finished run, with its model card."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from modnorm.analysis.candidates import CandidateRecord
 from modnorm.analysis.run import Run
 from modnorm.analysis.run_files import REWRITE
-from modnorm.checkpoint.prompts import differing_prompts
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
-from modnorm.perturbation.model_card import TokenizerFinding, candidate_facts, model_card
-from modnorm.spec_checks import task_of
+from modnorm.perturbation.model_card import candidate_facts, model_card
 
 _FIELD = "rank"
-_PROMPTS = 100
-"""Rows of each split whose prompts are checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +68,7 @@ def _no_such_rank(rank: int, candidates: Sequence[CandidateRecord]) -> InvalidIn
     )
 
 
-def check_tokenizer(run: Run, base: Checkpoint) -> TokenizerFinding:
-    """Return whether `AutoTokenizer` reproduces the run's prompts."""
-    try:
-        task = task_of(run.spec)
-    except InvalidInputError:
-        return TokenizerFinding(0, 0)
-    rows = [row for split in ("selection", "heldout") for row in run.rows(split)[:_PROMPTS]]
-    conversations = [task.messages(task.parse(json.loads(row))) for row in rows]
-    return TokenizerFinding(len(rows), len(differing_prompts(base, conversations)))
-
-
-def candidate_card(
-    run: Run, base: Checkpoint, ranked: Ranked, rank: int, finding: TokenizerFinding
-) -> str:
+def candidate_card(run: Run, base: Checkpoint, ranked: Ranked, rank: int) -> str:
     """Return the model card of a candidate."""
     facts = {
         **candidate_facts(ranked.descriptor, ranked.scale_map.rank),
@@ -95,12 +77,10 @@ def candidate_card(
         "mean selection reward": f"{ranked.selection_reward:.4f}",
         "definition": "`candidate.json`",
     }
-    return model_card(
-        base, f"Candidate {ranked.index} of {run.spec.name or 'a search'}", facts, finding
-    )
+    return model_card(base, f"Candidate {ranked.index} of {run.spec.name or 'a search'}", facts)
 
 
-def state_card(run: Run, base: Checkpoint, lineage: Lineage, finding: TokenizerFinding) -> str:
+def state_card(run: Run, base: Checkpoint, lineage: Lineage) -> str:
     """Return the model card of a trained state."""
     facts = {
         "method": run.spec.method.name,
@@ -109,4 +89,4 @@ def state_card(run: Run, base: Checkpoint, lineage: Lineage, finding: TokenizerF
         "updates": str(len(lineage.steps)),
         "definition": "`lineage.json`",
     }
-    return model_card(base, f"The trained model of {run.spec.name or 'a run'}", facts, finding)
+    return model_card(base, f"The trained model of {run.spec.name or 'a run'}", facts)

@@ -1,9 +1,8 @@
 """The model card of an exported checkpoint or adapter: its README.md."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.reference import Checkpoint, tokenizer_class
 from modnorm.perturbation.descriptor import Descriptor
 
 _LOADING = """\
@@ -26,37 +25,10 @@ tokenizer = {tokenizer}.from_pretrained({base})
 """
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizerFinding:
-    """How many prompts of the run `AutoTokenizer` encodes differently."""
-
-    checked: int
-    differing: int
-
-    @property
-    def holds(self) -> bool:
-        """Whether `AutoTokenizer` reproduces every prompt."""
-        return self.checked > 0 and not self.differing
-
-    @property
-    def sentence(self) -> str:
-        """The finding, for cards and warnings."""
-        if self.holds:
-            return f"`AutoTokenizer` reproduces the run's prompts ({self.checked} checked)."
-        if not self.checked:
-            return (
-                "No prompt of the run could be checked: load the tokenizer with "
-                "`PreTrainedTokenizerFast`, as the run did."
-            )
-        return (
-            f"`AutoTokenizer` encodes {self.differing} of {self.checked} prompts of the run "
-            "otherwise than the run did: load the tokenizer with `PreTrainedTokenizerFast`."
-        )
-
-    @property
-    def tokenizer(self) -> str:
-        """Name of the class that loads the tokenizer as the run did."""
-        return "AutoTokenizer" if self.holds else "PreTrainedTokenizerFast"
+_TOKENIZER = """\
+The run loaded the tokenizer with `{tokenizer}`. For some families `AutoTokenizer` replaces the
+splitting rule of `tokenizer.json`, and the model sees other tokens.
+"""
 
 
 def candidate_facts(descriptor: Descriptor, rank: int | None) -> Mapping[str, str]:
@@ -68,36 +40,38 @@ def candidate_facts(descriptor: Descriptor, rank: int | None) -> Mapping[str, st
     }
 
 
-def model_card(
-    base: Checkpoint, title: str, facts: Mapping[str, str], finding: TokenizerFinding
-) -> str:
-    loading = _LOADING.format(tokenizer=finding.tokenizer)
+def model_card(base: Checkpoint, title: str, facts: Mapping[str, str]) -> str:
+    """Return the text of a checkpoint's model card."""
+    loading = _LOADING.format(tokenizer=tokenizer_class(base))
     return (
         f"{_front_matter(base, 'transformers')}"
         f"# {title}\n\n"
         "modnorm wrote these weights. They are the base model's, perturbed without "
         f"gradients.\n\n{_table(base, facts)}\n"
-        f"## Loading\n\n{loading}\n{finding.sentence}\n"
+        f"## Loading\n\n{loading}\n{tokenizer_advice(base)}"
     )
 
 
-def adapter_card(
-    base: Checkpoint, title: str, facts: Mapping[str, str], finding: TokenizerFinding
-) -> str:
+def adapter_card(base: Checkpoint, title: str, facts: Mapping[str, str]) -> str:
     """Return the text of an adapter's model card; the arguments are those of `model_card`."""
     revision = "" if base.revision is None else f', revision="{base.revision}"'
     loading = _LOADING_ADAPTER.format(
-        tokenizer=finding.tokenizer, base=f'"{base.location}"{revision}'
+        tokenizer=tokenizer_class(base), base=f'"{base.location}"{revision}'
     )
     return (
         f"{_front_matter(base, 'peft')}"
         f"# {title}\n\n"
         "`modnorm export --adapters` wrote this LoRA adapter. It is a perturbation that was found "
         f"without gradients.\n\n{_table(base, facts)}\n"
-        f"## Loading\n\n{loading}\n{finding.sentence}\n\n"
+        f"## Loading\n\n{loading}\n{tokenizer_advice(base)}\n"
         "The candidate of the search had weights rounded to their dtype after the addition. An "
         "adapter's sum is not rounded, so some answers differ.\n"
     )
+
+
+def tokenizer_advice(base: Checkpoint) -> str:
+    """Return a paragraph on the class that loads the tokenizer as the run did."""
+    return _TOKENIZER.format(tokenizer=tokenizer_class(base))
 
 
 def _front_matter(base: Checkpoint, library: str) -> str:

@@ -5,17 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from modnorm.checkpoint.checkpoint_files import CARD
-from modnorm.checkpoint.prompts import differing_prompts
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.writing import atomic_directory, require_new
 from modnorm.errors import ConflictError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import export_candidate, require_adapters, write_adapter
 from modnorm.perturbation.model_card import (
-    TokenizerFinding,
     adapter_card,
     candidate_facts,
     model_card,
+    tokenizer_advice,
 )
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.manifest import EnsembleManifest
@@ -25,7 +24,7 @@ _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
 def export_adapters(
-    ensemble: EnsembleDefinition, base: Checkpoint, directory: Path, finding: TokenizerFinding
+    ensemble: EnsembleDefinition, base: Checkpoint, directory: Path
 ) -> tuple[str, ...]:
     """Write an adapter for each expert, and a page that names the command that serves them."""
     require_new(directory)
@@ -33,9 +32,9 @@ def export_adapters(
     with atomic_directory(directory) as draft:
         for rank, (name, expert) in enumerate(zip(names, ensemble.experts, strict=True), 1):
             title = f"Candidate {expert.index} as an adapter"
-            card = adapter_card(base, title, expert_facts(ensemble, rank), finding)
+            card = adapter_card(base, title, expert_facts(ensemble, rank))
             write_adapter(base, expert.descriptor, ensemble.scale_map, draft / name, card=card)
-        page = _page(ensemble, base, names, finding)
+        page = _page(ensemble, base, names)
         (draft / CARD).write_text(page, encoding="utf-8")
     return names
 
@@ -54,9 +53,7 @@ def serving_command(
     )
 
 
-def _page(
-    ensemble: EnsembleDefinition, base: Checkpoint, names: Sequence[str], finding: TokenizerFinding
-) -> str:
+def _page(ensemble: EnsembleDefinition, base: Checkpoint, names: Sequence[str]) -> str:
     command = shlex.join(serving_command(base, ensemble.scale_map, Path(), names))
     rows = "".join(
         f"| `{name}` | {expert.index} | {expert.descriptor.seed} |\n"
@@ -70,14 +67,8 @@ def _page(
         f"## Serving\n\nvLLM serves all of them in one batch. In this directory:\n\n"
         f"    {command}\n\n"
         "Each adapter is a model of that server. The vote over their answers is the ensemble's "
-        f"answer.\n\n{finding.sentence}\n"
+        f"answer.\n\n{tokenizer_advice(base)}"
     )
-
-
-def check_example(manifest: EnsembleManifest, base: Checkpoint) -> TokenizerFinding:
-    """Return whether `AutoTokenizer` reproduces the prompt of a manifest's question."""
-    messages = manifest.ensemble.task.load().messages(manifest.prompt.question)
-    return TokenizerFinding(1, len(differing_prompts(base, [messages])))
 
 
 def expert_facts(ensemble: EnsembleDefinition, rank: int) -> Mapping[str, str]:
@@ -92,9 +83,7 @@ def expert_facts(ensemble: EnsembleDefinition, rank: int) -> Mapping[str, str]:
     }
 
 
-def rebuild(
-    manifest: EnsembleManifest, base: Checkpoint, directory: Path, finding: TokenizerFinding
-) -> tuple[str, ...]:
+def rebuild(manifest: EnsembleManifest, base: Checkpoint, directory: Path) -> tuple[str, ...]:
     """Write a checkpoint with a model card for each expert, and verify its weights.
 
     The directory appears once all are verified.
@@ -107,7 +96,7 @@ def rebuild(
         for rank, (expert, stated) in enumerate(experts, 1):
             names.append(f"expert-{rank}")
             facts = expert_facts(manifest.ensemble, rank)
-            card = model_card(base, f"Candidate {expert.index}", facts, finding)
+            card = model_card(base, f"Candidate {expert.index}", facts)
             scale_map, place = manifest.ensemble.scale_map, draft / names[-1]
             found = export_candidate(base, expert.descriptor, scale_map, place, card=card)
             if found != stated:

@@ -36,29 +36,9 @@ def noise():
 
 
 @pytest.fixture
-def auto_map():
-    """Whether the base has the field that makes `AutoTokenizer` keep its splitting rule."""
-    return True
-
-
-@pytest.fixture
-def base(auto_map, tmp_path):
-    """The base of the search."""
-    bundled = resolve_checkpoint("tiny-thicket")
-    if auto_map:
-        return bundled
-    copy = shutil.copytree(bundled.directory, tmp_path / "base", copy_function=shutil.copyfile)
-    settings = copy / "tokenizer_config.json"
-    content = json.loads(settings.read_text())
-    del content["auto_map"]
-    settings.write_text(json.dumps(content))
-    return resolve_checkpoint(str(copy))
-
-
-@pytest.fixture
-def search(spec, noise, base):
+def search(spec, noise):
     """A finished search of four candidates, ranked 2, 0; two failed."""
-    drawn_with = build_scale_map("randopt", base, **noise)
+    drawn_with = build_scale_map("randopt", resolve_checkpoint("tiny-thicket"), **noise)
     return (
         experiments.Experiment(
             id="e1",
@@ -133,15 +113,6 @@ def test_of_a_lab_the_candidate_of_a_rank_is_written(export, search, tmp_path):
     }
     written = json.loads((tmp_path / "out" / "candidate.json").read_text())
     assert (written["seed"], tuple(written["coefficients"])) == (102, found.coefficients)
-
-
-@pytest.mark.parametrize("auto_map", [False])
-def test_an_export_warns_if_autotokenizer_replaces_the_splitting_rule(export, base, tmp_path):
-    code, _, err = export("--rank", 1, "--model", base.directory)
-    assert code == 0, err
-    assert "warning: `AutoTokenizer` encodes 2 of 2 prompts" in err
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "tokenizer = PreTrainedTokenizerFast.from_pretrained" in card
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from modnorm import load_run
 from modnorm.tasks import get_stored_task
@@ -16,7 +16,7 @@ def test_an_export_answers_in_transformers_as_the_run_did(modnorm, finished, tmp
     run = load_run(finished)
     spec, (expert,) = run.spec, run.ensemble(4, 1).experts
     task = get_stored_task(spec.task.name, scorer=None, declaration=None)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "best")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "best")
     model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "best", dtype=torch.float32)
     equal = []
     for answer in run.answers(expert, "heldout"):

@@ -46,7 +46,7 @@ def test_rebuilt_checkpoints_have_the_digests_of_the_manifest(modnorm, manifest,
         stored = CheckpointWeights(resolve_checkpoint(str(tmp_path / "experts" / name)))
         assert weights_sha256(stored.layout, stored.read) == digest
         card = (tmp_path / "experts" / name / "README.md").read_text()
-        assert "tokenizer = AutoTokenizer.from_pretrained" in card
+        assert "tokenizer = PreTrainedTokenizerFast.from_pretrained" in card
     assert not ended.stderr
 
 
