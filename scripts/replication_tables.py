@@ -146,11 +146,11 @@ _ANALYSES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 
 
 def _analyses(data: TidySuite, place: Path) -> Iterator[str]:
-    """Draw finished cells and yield their tables; none if they differ in other settings."""
+    """Draw finished cells and stand-ins, and yield their tables; none if other settings differ."""
     if not data.runs:
         return
     try:
-        analysis = analyze([*data.runs.values()])
+        analysis = analyze([*data.stand_ins.values(), *data.runs.values()])
         write_figures(place, analysis)
     except InvalidInputError as error:
         print(f"{data.loaded.suite.name}: no figures: {error}")
