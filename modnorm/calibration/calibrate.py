@@ -217,7 +217,7 @@ def calibrate(  # noqa: PLR0913 - keyword-only after the first three
             "global": {
                 FINAL_NORM: aggregate(estimates[None, FINAL_NORM], settings.quantile),
                 "output_head": {
-                    "value": linear_gain(model.head),
+                    "value": linear_gain(model.head.float()),
                     "source": "power_iteration_rms_to_rms",
                 },
             },

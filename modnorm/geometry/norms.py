@@ -14,7 +14,7 @@ ITERATIONS = 8
 
 
 def natural_norm(z: torch.Tensor, norm: Norm) -> torch.Tensor:
-    """Return a norm of a float32 tensor: 0-d on its device, at least 1e-12, without waiting."""
+    """Return a norm of a tensor of floats: 0-d, of its dtype, on its device, at least 1e-12."""
     return _NORMS[norm](z).clamp_min(EPSILON)
 
 

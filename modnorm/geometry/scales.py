@@ -122,11 +122,15 @@ def layer_relative(raw: Sequence[float]) -> list[float]:
 
 
 def linear_gain(weight: "torch.Tensor") -> float:
-    """Return lambda(W) = sqrt(d_in / d_out) * sigma_max(W) (eq. app_linear_gain), in float32."""
+    """Return lambda(W) = sqrt(d_in / d_out) * sigma_max(W) (eq. app_linear_gain).
+
+    The norm is computed in the dtype of the weight and rounded to float32. Sums of float64 are
+    exact enough that every processor returns the same number.
+    """
     from modnorm.geometry.norms import natural_norm  # noqa: PLC0415 - loads torch
 
     rows, columns = weight.shape
-    return math.sqrt(columns / rows) * natural_norm(weight.float(), Norm.SPECTRAL).item()
+    return math.sqrt(columns / rows) * natural_norm(weight, Norm.SPECTRAL).float().item()
 
 
 Scales = tuple[TensorScale, ...]
@@ -182,7 +186,7 @@ def modular_scales(
     gains: dict[int, dict[str, float]] = {}
     for tensor, role in zip(layout, roles, strict=True):
         if role.layer is not None and role.norm is Norm.SPECTRAL:
-            gains.setdefault(role.layer, {})[role.role] = linear_gain(read(tensor))
+            gains.setdefault(role.layer, {})[role.role] = linear_gain(read(tensor).double())
     active = tuple(scale is not None for scale in base)
     rho = _corrections(roles, active, gains, sensitivities)
     return tuple(

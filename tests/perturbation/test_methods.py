@@ -76,7 +76,7 @@ def test_rmsnorm_only_corrects_by_the_bonds_alone():
     """Without the mass of q, o, g and d, r_input is phi_A and r_post is phi_F."""
     weights = CheckpointWeights(resolve_checkpoint("tiny-thicket"))
     gain = {
-        tensor.name: clip(linear_gain(weights.read(tensor)), 0.25, 4)
+        tensor.name: clip(linear_gain(weights.read(tensor).double()), 0.25, 4)
         for tensor in weights.layout
         if "layers" in tensor.name and len(tensor.shape) == 2
     }
