@@ -58,7 +58,7 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
         )
         for count, names in _stand_ins(data).items():
             text = (
-                f"Open cells whose places up to N = {count} come from runs of another population "
+                f"Open cells that are filled up to N = {count} from runs of another population "
                 f"size: {', '.join(names)}. Tables of tails count these candidates only."
             )
             parts.append(fill(text, 120, break_on_hyphens=False) + "\n")
@@ -128,7 +128,7 @@ _ANALYSES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "Terms of these differences (points)": (
         "decomposition",
-        f"{_LARGEST} and K >= 10 and seeds > 1",
+        f"{_LARGEST} and K >= 10",
         (*_AGAINST, "term"),
     ),
     "Gain of the tenth best candidate on the selection rows (points)": (
@@ -239,35 +239,43 @@ def _printed(table: BuiltTable, options: set[str]) -> float | None:
 def _value_rows(
     name: str, claim: Mapping[str, object], built: Sequence[BuiltTable]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the values of a column of a suite's table, each with the paper's."""
+    """Yield values of a column of a suite's table, each with the paper's.
+
+    A claim holds for a seed if its value is above a number, or above half of another column.
+    """
     table = next(each for each in built if each.title == claim["table"])
-    column, least = str(claim["column"]), float(str(claim["above"]))
-    wanted = {str(label) for label in cast("Sequence[object]", claim["rows"])}
+    labels = {str(row): label for row, label in cast("dict[object, str]", claim["rows"]).items()}
     for row, figures in table.by_labels.items():
-        if wanted.isdisjoint(row):
+        label = next((labels[each] for each in row if each in labels), None)
+        if label is None:
             continue
-        figure = figures[column]
-        told = f"{figure.paper.mean:.2f}" if figure.paper else ""
-        values = list(figure.by_seed.values())
-        above = sum(value > least for value in values)
+        figure, values = figures[str(claim["column"])], figures[str(claim["column"])].by_seed
+        if "above" in claim:
+            least = dict.fromkeys(values, float(str(claim["above"])))
+            told = f"above {claim['above']}"
+        else:
+            whole = str(claim["above_half_of"])
+            least = {seed: value / 2 for seed, value in figures[whole].by_seed.items()}
+            told = f"above half of the {whole.lower()}"
+        above = sum(value > least[seed] for seed, value in values.items())
+        ends = [f"{end(values.values()):.2f}" for end in (min, max)] if len(values) > 1 else []
         yield (
             name,
-            ", ".join(filter(None, row)),
+            label,
             str(len(values)),
-            told,
+            f"{figure.paper.mean:.2f}" if figure.paper else "",
             f"{figure.mean:.2f}" if values else "",
-            f"{min(values):.2f} to {max(values):.2f} (seeds)" if values else "",
+            f"{' to '.join(ends)} (seeds)" if ends else "",
             "",
-            f"above {least:g} in {above} of {len(values)} seeds" if values else "open",
+            f"{told} in {above} of {len(values)} seeds" if values else "open",
         )
 
 
 def _beyond(pool: Sequence[Run]) -> Iterator[str]:
     """Yield the tables that answer further questions, by group of runs that differ in seed."""
     groups = defaultdict[tuple[object, ...], dict[object, Run]](dict)
-    for run in sorted(
-        pool, key=lambda run: len(run.ensembles)
-    ):  # of a seed the one with most counts
+    # Of two runs of a seed the one with more (N, K) counts.
+    for run in sorted(pool, key=lambda run: len(run.ensembles)):
         spec = cast("Mapping[str, Mapping[str, object]]", run.document["spec"])
         model = str(spec["model"]["name"]).rpartition("/")[2]
         size = f"N={spec['population']['size']}"

@@ -134,12 +134,16 @@ def budget_differences(ensembles: pd.DataFrame, reference: str | None) -> pd.Dat
 
 
 def observed_reduction(scaling: pd.DataFrame, reference: str | None) -> pd.DataFrame:
-    """Return how many times fewer candidates a method needs to exceed the reference."""
+    """Return how many times fewer candidates a method needs to exceed the reference.
+
+    Means of equally many seeds are compared.
+    """
     pairs = paired(scaling.assign(seed=0), reference, on=["K"])
     if not len(pairs):
         return pairs
     largest = pairs.groupby(["model", "task", "K"])["reference_N"].transform("max")
-    ahead = pairs[(pairs["reference_N"] == largest) & (pairs["mean"] > pairs["reference_mean"])]
+    is_fair = (pairs["reference_N"] == largest) & (pairs["seeds"] == pairs["reference_seeds"])
+    ahead = pairs[is_fair & (pairs["mean"] > pairs["reference_mean"])]
     least = ahead.sort_values("N").groupby([*GROUP, "K"], sort=False).head(1)
     ratio = least["reference_N"] / least["N"]
     return least[[*GROUP, "K", "N", "reference_N"]].assign(reduction=ratio)
@@ -163,7 +167,7 @@ def _tails(
         "reward-survival": curve.drop(columns=["lower", "upper"]),
         "required-populations": required,
         "population-ratios": _population_ratios(required, reference),
-        "selection-cutoffs": _selection_cutoffs(pools, populations),
+        "selection-cutoffs": _selection_cutoffs(candidates, populations),
     }
 
 
@@ -188,10 +192,10 @@ def _population_ratios(required: pd.DataFrame, reference: str | None) -> pd.Data
     return over_seeds(pairs.assign(ratio=ratio), keys, "ratio")
 
 
-def _selection_cutoffs(pools: pd.DataFrame, populations: Sequence[int]) -> pd.DataFrame:
-    """Return the least reward gain among the best `HITS` of the first N candidates."""
+def _selection_cutoffs(candidates: pd.DataFrame, populations: Sequence[int]) -> pd.DataFrame:
+    """Return the least reward gain among the best `HITS` of the first N candidates of a run."""
     parts = [
-        pools[pools["index"] < population]
+        candidates[(candidates["N"] >= population) & (candidates["index"] < population)]
         .groupby(RUN, sort=False)["reward_gain"]
         .agg(cutoff, selected=HITS)
         .dropna()

@@ -56,6 +56,8 @@ def draw_bands(  # noqa: PLR0913 - the parts of a panel; most are optional
 ) -> None:
     """Draw a line with a band for each `method` of rows with `mean` and `sd`, by a column `at`.
 
+    Points with fewer `seeds` than others of the method are hollow and not joined.
+
     `labels` are title and axes. The method `first` has the first colour, drawn or not. `level` is
     a dashed line across, with its label; `spans` have label, mean and SD by method. Bands end at
     half of the least positive value of a logarithmic axis.
@@ -67,6 +69,9 @@ def draw_bands(  # noqa: PLR0913 - the parts of a panel; most are optional
     floor = min(positive, default=-math.inf) / 2 if log_y else -math.inf
     for method in methods:
         points = rows[rows["method"] == method]
+        few = points[points["seeds"] < points["seeds"].max()] if "seeds" in points else points[:0]
+        axes.plot(few[at], few["mean"], "o", color=colours[method], mfc="white", markersize=3.5)
+        points = points.drop(few.index)
         means, spread = points["mean"].to_numpy(float), points["sd"].fillna(0).to_numpy(float)
         places, colour = points[at].to_numpy(float), colours[method]
         axes.plot(

@@ -123,7 +123,7 @@ def finished_runs(paths: Iterable[Path], note: Callable[[str], None]) -> list[Pa
                 state = "is a distillation" if finished else "has not finished"
                 note(f"{run} is left out: it {state}")
             for folder in sorted(set(path.glob("*/")) - set(inside)):
-                if runs_inside(folder):
+                if not set(inside).issuperset(runs_inside(folder)):
                     note(f"{folder} is left out: it is a folder with runs; name it too")
     return found
 

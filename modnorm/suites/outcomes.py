@@ -27,7 +27,7 @@ from modnorm.suites.cells import Cell, ensembles_of
 from modnorm.suites.loading import LoadedSuite
 from modnorm.suites.suite_file import Pick
 
-_IGNORED = ("failures", "name")
+_IGNORED = ("failures", "name", "reuse")
 """Sections of a spec that change no answer."""
 _SIZES = frozenset({"population.size", "population.prefixes", "population.ensemble_sizes"})
 """Fields that decide how many candidates and which (N, K) there are, but change none of them."""
@@ -118,11 +118,11 @@ def differing_field(
 
 
 def find_stand_in(cell: Cell, runs: Iterable[Run]) -> Run | None:
-    """Return the largest run that can stand in for a cell; None without any.
+    """Return the run with the most (N, K) of a cell; None if none has any.
 
-    The run differs from the cell only in population size, prefixes and ensemble sizes, and has an
-    (N, K) of the cell. Nested populations of one seed begin with the same candidates, so an equal
-    (N, K) has equal values. With another size an iterative method makes other updates.
+    The run differs from the cell only in population size, prefixes and ensemble sizes. Nested
+    populations of one seed begin with the same candidates, so an equal (N, K) has equal values,
+    but for rounding. With another size an iterative method makes other updates.
     """
     spec, wanted = cell.spec, {*ensembles_of(cell.spec)}
     if spec.population.pool != "nested" or spec.iterative or spec.distillation:
@@ -131,7 +131,7 @@ def find_stand_in(cell: Cell, runs: Iterable[Run]) -> Run | None:
     for run in runs:
         shared = wanted & {(each.population, each.ensemble_size) for each in run.ensembles}
         if shared and not differing_field(cell, run.document["spec"], apart_from=_SIZES):
-            fitting[run] = (candidate_count(run), len(shared))
+            fitting[run] = (len(shared), candidate_count(run))
     return max(fitting, key=fitting.__getitem__, default=None)
 
 
@@ -223,28 +223,28 @@ class TidySuite:
             run = self.runs.get(cell.id) or self.stand_ins[cell.id]
             read, document = _OF_CELLS.get(name), self.documents.get(cell.id)
             lines = getattr(frames, name)(run) if read is None else read(run, document)
-            if name == "candidates" and len(lines):  # a stand-in may have more
+            if name == "candidates" and cell.id not in self.runs:  # a stand-in may have more
                 lines = lines[lines["index"] < cell.spec.population.size]
             self._read[cell.id, name] = lines.assign(cell=cell.id)
         return self._read[cell.id, name]
 
-    def _has(self, cell: Cell, frame: str, population: int) -> bool:
+    def _has(self, cell: Cell, frame: str, population: int | None) -> bool:
         """Return whether a cell has a run, or a stand-in that gives a frame."""
         if cell.id in self.runs:
             return True
         run = self.stand_ins.get(cell.id)
         if run is None or frame not in _OF_STAND_INS:
             return False
-        least = population or cell.spec.population.size
+        least = cell.spec.population.size if population is None else population
         return frame != "candidates" or candidate_count(run) >= least
 
     def values(
-        self, measure: str, places: pd.DataFrame | None = None, *, population: int = 0
+        self, measure: str, places: pd.DataFrame | None = None, *, population: int | None = None
     ) -> pd.DataFrame:
         """Return the rows of a measure.
 
         `measure` is one of `MEASURES`. The default places are all rows. A stand-in gives gains of
-        candidates only if its population has at least this size; 0 stands for the cell's size.
+        candidates only if its population has at least this size, by default the cell's.
         """
         frame, column, keys, may_lack = MEASURES[measure]
         if places is None:
@@ -292,7 +292,8 @@ class TidySuite:
                 field=self.place,
                 remedy="name an option of every axis",
             )
-        return self.values(measure, places, population=int(pick.get("N", 0)))
+        population = int(pick["N"]) if "N" in pick else None
+        return self.values(measure, places, population=population)
 
     def by_seed(self, measure: str, pick: Pick) -> "pd.Series[float]":
         """Return the one value that a cell or ensemble has of a measure, by seed."""

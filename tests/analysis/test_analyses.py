@@ -121,6 +121,17 @@ def test_tails_follow_from_the_rewards(runs, tables):
     assert curve.groupby("method")["mean"].apply(lambda p: p.is_monotonic_decreasing).all()
 
 
+def test_each_seed_counts_up_to_its_population(runs, make_run, tmp_path):
+    """RandOpt has 48 candidates with seed 3 and 24 with seed 5."""
+    write_run(tmp_path / "small", _worse(make_run(method="randopt", prefixes=(12, 24)), 5))
+    mixed = [runs["randopt", 3][0], load_run(tmp_path / "small")]
+    analysis = analyze([*mixed, *(runs["modular_norm", seed][0] for seed in (3, 5))])
+    cutoffs = analysis.tables["selection-cutoffs"].set_index(["method", "N"])["seeds"]
+    assert cutoffs["randopt"].to_dict() == {12: 2, 24: 2, 48: 1}
+    assert cutoffs["modular_norm"].to_dict() == {12: 2, 24: 2}
+    assert "observed-reductions" not in analysis.tables  # of one seed and of two
+
+
 def test_support_is_decomposed_exactly(runs, tables):
     terms = tables["decomposition-by-seed"].set_index(["seed", "N", "reference_N", "K"])
     row = terms.loc[(3, 12, 48, 10)]

@@ -89,6 +89,14 @@ def test_a_band_that_reaches_below_0_is_clipped_to_a_logarithmic_axis(axes):
     assert sorted(at_2) == pytest.approx([bottom, 10])
 
 
+def test_a_point_of_fewer_seeds_is_not_joined(axes):
+    points = lines(A=[(1, 50), (2, 60), (3, 10)]).assign(seeds=[3, 3, 1])
+    draw_bands(axes, points, "x", LABELS)
+    drawn = {line.get_linestyle(): line.get_xdata().tolist() for line in axes.lines}
+    assert drawn == {"None": [3], "-": [1, 2]}
+    assert max(x for x, _ in axes.collections[0].get_paths()[0].vertices) == 2
+
+
 def test_names_are_no_mathematics():
     name = r"costs 5$ \frac 6$"
     labels = (name, "x", "y")
