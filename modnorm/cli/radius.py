@@ -189,7 +189,7 @@ def match(
         noise=spec.population.noise,
     )
     with located(spec_file):
-        check_method(spec.method, tried, sigma)
+        check_method(spec, tried, sigma)
         rows = check_search_locally(spec, folders=settings().split_folders)
         if rows is not None:
             check_count(rows, prompts)

@@ -1,6 +1,6 @@
 """`modnorm serve` and `view`: an ensemble for OpenAI clients, and a web page of runs."""
 
-import os
+import errno
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -210,12 +210,12 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise InvalidInputError(
-            f"cannot listen at {host}, port {port}: {reason}",
-            field="port",
-            remedy="name another port; --port 0 takes a free one",
-        ) from error
+        told = f"cannot listen at {host}, port {port}: {error.strerror or error}"
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            remedy = "name an address of this machine, or 0.0.0.0 for all"
+            raise InvalidInputError(told, field="host", remedy=remedy) from error
+        remedy = "name another port; --port 0 takes a free one"
+        raise InvalidInputError(told, field="port", remedy=remedy) from error
 
 
 def _url(host: str, listener: socket.socket) -> str:

@@ -26,7 +26,7 @@ from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.declared_task import carry_declaration
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.channel import channel_options, closed_connection, open_channel
-from modnorm.wire.connection import ConnectionSettings, Credentials, is_target
+from modnorm.wire.connection import ConnectionSettings, Credentials, require_target
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import LATE, from_rpc_error
 
@@ -73,12 +73,7 @@ class Connection:
             )
         shown = ConnectionSettings() if credentials is None else credentials
         shown.require_authorities()
-        if not (isinstance(target, str) and is_target(target)):
-            raise InvalidInputError(
-                f"{target!r} is no address of a lab",
-                field="server",
-                remedy="give HOST:PORT, for example aggregator.example:50051",
-            )
+        require_target(target)
         self._timeout = timeout
         self.patience = patience
         self._is_closed = False

@@ -20,7 +20,7 @@ from modnorm.errors import ForbiddenError, ModnormError, UnauthenticatedError
 from modnorm.host import default_cache
 from modnorm.v1 import status_pb2, status_pb2_grpc
 from modnorm.wire.channel import open_channel
-from modnorm.wire.connection import Credentials
+from modnorm.wire.connection import Credentials, require_target
 from modnorm.wire.status import from_rpc_error
 
 
@@ -174,6 +174,7 @@ def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
     """Yield the findings about a lab."""
     start = time.time()
     try:
+        require_target(target)
         with open_channel(target, credentials, ()) as channel:
             stub = status_pb2_grpc.StatusServiceStub(channel)
             status = stub.GetStatus(status_pb2.GetStatusRequest(), timeout=STATUS_SECONDS)

@@ -25,7 +25,6 @@ from modnorm.spec import (
     EngineSpec,
     ExperimentSpec,
     Masses,
-    MethodSpec,
     RadiusSource,
     TargetModules,
 )
@@ -251,11 +250,18 @@ MAX_RADII = 1_000
 """Limit against mistakes: each radius is measured separately."""
 
 
-def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> None:
+def check_method(spec: ExperimentSpec, radii: Sequence[float], sigma: float) -> None:
     """Refuse a method or scales that cannot be matched on any model."""
+    method = spec.method
     if method.name == "base":
         raise InvalidInputError(
             "base perturbs nothing", field="method.name", remedy="name another method"
+        )
+    if spec.iterative is not None or (method.name == "randopt" and method.rank is None):
+        raise InvalidInputError(
+            f"{method.name} has isotropic noise, and its radius is sigma itself",
+            field="method.name",
+            remedy="set method.radius to sigma, or name another method",
         )
     refuse_unused_profile(method)
     if not 0 < len(radii) <= MAX_RADII:

@@ -143,6 +143,11 @@ def text(raw: Mapping[str, object], column: str) -> str:
     return value
 
 
+def holds_half_pair(text: str) -> bool:
+    """Return whether a text holds half a surrogate pair, which UTF-8 cannot encode."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def optional_text(raw: Mapping[str, object], column: str) -> str:
     """Return a text column, a number as its text; "" if it is missing or blank."""
     value = raw.get(column)
@@ -154,7 +159,7 @@ def optional_text(raw: Mapping[str, object], column: str) -> str:
         return number_text(value)
     if not isinstance(value, str):
         raise InvalidInputError("must be text", field=column)
-    if any("\ud800" <= character <= "\udfff" for character in value):
+    if holds_half_pair(value):
         raise InvalidInputError("holds half a surrogate pair", field=column)
     return value
 

@@ -12,10 +12,11 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.protocol import Judgement, Row, Task, stated_gold
+from modnorm.tasks.task_errors import MAX_REWARD, is_judgement
 
 MAX_SECONDS = 1.0
 """Longest time for judging a hostile completion of `HOSTILE_LENGTH` characters."""
@@ -148,11 +149,12 @@ class _Suite:
         else:
             key = json.dumps(row, sort_keys=True), vote
             agrees = self._correct.setdefault(key, judgement.correct) == judgement.correct
-        sound = math.isfinite(judgement.reward) and (vote is None or bool(vote))
+        # A completion of an engine has no half surrogate pairs; hostile ones pass them on.
+        sound = is_judgement(replace(judgement, vote=None)) and vote != ""
         return _unless(
             agrees and sound,
-            "a judgement needs a finite reward, a vote that is not empty, and `correct` must "
-            "follow from the row and the vote",
+            f"a judgement needs a reward up to {MAX_REWARD:g}, a vote that is not empty, and "
+            "`correct` must follow from the row and the vote",
         )
 
     def _metric(self) -> Iterator[str]:
@@ -196,12 +198,12 @@ def _outcomes(check: Callable[[], Iterator[str]]) -> Iterator[str]:
     """Yield the outcomes of a check; an error of the task is one of them and ends the check."""
     try:
         yield from check()
-    except Exception as error:  # noqa: BLE001 - a failure of the task, to be listed
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a failure of the task, to be listed
         name = check.__name__.strip("_").replace("_", " ")
         yield f"{name}: the task raises {_described(error)}"
 
 
-def _described(error: Exception) -> str:
+def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

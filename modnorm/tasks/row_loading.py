@@ -208,7 +208,8 @@ def read_raw_questions(path: Path) -> Iterator[RawRow]:
     elif path.is_file():
         rows = read_file(path, name, field=FIELD, named_by=FIELD)
     else:
-        found = "is a directory" if path.is_dir() else "does not exist"
+        special = "is a directory" if path.is_dir() else "is no file"
+        found = special if path.exists() else "does not exist"
         raise InvalidInputError(
             f"{path} {found}", field=FIELD, remedy="name a file, or - for standard input"
         )

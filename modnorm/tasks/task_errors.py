@@ -1,6 +1,5 @@
 """Calls of a task's code: prompts, judges, metrics, and the errors they raise."""
 
-import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -18,10 +17,13 @@ from modnorm.errors import (
     ModnormError,
 )
 from modnorm.spec import DataSpec
+from modnorm.tasks.columns import holds_half_pair
 from modnorm.tasks.protocol import Judgement, Message, Row, Task
 
 _PASSED_ON = (ModnormError, MemoryError)
 """Exceptions that concern the input, the sandbox or the machine, not the task's code."""
+MAX_REWARD = 1e30
+"""Means of such rewards, and the steps computed from them, stay within float32."""
 _MAX_TEXT = 500
 """Longest exception text in characters; it may contain a whole completion."""
 
@@ -66,11 +68,12 @@ def render_prompts(task: Task, rows: Sequence[Row], row_name: str) -> list[tuple
 def judge(task: Task, row: Row, completion: str, row_label: str) -> Judgement:
     with attribute_to_task(task, row_label, IncompatibleError, but=(OSError,)):
         judgement = task.judge(row, completion)
-    if not _is_judgement(judgement):
+    if not is_judgement(judgement):
         raise IncompatibleError(
             f"task {task.name}, {row_label}: judge() returned {judgement!r:.{_MAX_TEXT}}",
             field="task.name",
-            remedy="return a Judgement: a finite reward, a vote (text or None), and a bool",
+            remedy=f"return a Judgement: a reward up to {MAX_REWARD:g}, a vote (text without "
+            "half surrogate pairs, or None), and a bool",
         )
     return judgement
 
@@ -101,12 +104,14 @@ def _is_prompt(messages: object) -> bool:
     )
 
 
-def _is_judgement(judgement: object) -> bool:
+def is_judgement(judgement: object) -> bool:
+    """Return whether a scorer's result can be stored."""
     return (
         isinstance(judgement, Judgement)
         and isinstance(judgement.reward, Real)
-        and abs(judgement.reward) <= sys.float_info.max
+        and abs(judgement.reward) <= MAX_REWARD
         and isinstance(judgement.vote, str | None)
+        and not holds_half_pair(judgement.vote or "")
         and isinstance(judgement.correct, bool)
     )
 

@@ -61,6 +61,16 @@ def is_target(address: str) -> bool:
     return bool(address) and not is_web and (not port.isdecimal() or 0 < int(port) <= _MOST)
 
 
+def require_target(target: str) -> None:
+    """Refuse what is no address of a lab."""
+    if not (isinstance(target, str) and is_target(target)):
+        raise InvalidInputError(
+            f"{target!r} is no address of a lab",
+            field="server",
+            remedy="give HOST:PORT, for example aggregator.example:50051",
+        )
+
+
 def _check_address(address: str) -> str:
     return address if is_socket(address) else _check_web_address(address)
 

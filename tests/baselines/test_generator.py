@@ -83,6 +83,9 @@ def test_a_generator_round_trips_and_belongs_to_its_model():
     broken["weights"]["outer"] = broken["weights"]["outer"][:-8]
     with pytest.raises(InvalidInputError, match="not the weights"):
         Generator.from_json(json.dumps(broken), LAYOUT)
+    for text in ("{}", "[1]"):
+        with pytest.raises(InvalidInputError, match=r"not a generator: [^\n]*$"):
+            Generator.from_json(text, LAYOUT)
     for text in ("[]", generator.to_json({"rate": 0.5}).replace("0.5", "NaN")):
         with pytest.raises(InvalidInputError, match="not a generator"):
             Generator.from_json(text, LAYOUT)

@@ -84,7 +84,10 @@ def test_a_folder_stands_for_its_finished_runs(modnorm, refusal, runs, tmp_path)
     assert err == f"note: {folder / 'later'} is left out: it has not finished\n"
     shutil.copytree(folder / "later", tmp_path / "only" / "later")
     assert "error: run: none of the runs has finished" in refusal("compare", tmp_path / "only")
+    shutil.copytree(folder / "good", folder / "later" / "rounds" / "1")
     (folder / "later" / "distillation.json").write_text("{}")
+    assert "rounds" not in modnorm("compare", folder / "later", folder / "wrong")[2]
+    shutil.rmtree(folder / "later" / "rounds")
     err = modnorm("compare", folder)[2]
     assert err == f"note: {folder / 'later'} is left out: it is a distillation\n"
     shutil.rmtree(folder / "later")

@@ -87,6 +87,12 @@ def test_what_is_broken_is_exit_code_1_with_its_remedy(modnorm, tmp_path, monkey
     assert "1 broken" in out
 
 
+def test_what_is_no_address_is_not_called():
+    (found,) = check_lab("127.0.0.1:99999", Credentials())
+    assert found.verdict is Verdict.BROKEN
+    assert "'127.0.0.1:99999' is no address of a lab" in found.detail
+
+
 def test_a_lab_in_which_all_is_well():
     found = look(lambda _: answer())
     assert {one.verdict for one in found.values()} == {Verdict.OK}

@@ -69,11 +69,12 @@ def test_killed_and_started_again_it_ends_in_an_artifact_which_the_spec_names(
     ("method", "arguments", "field"),
     [
         ({"name": "base", "radius": 0.0}, (), "method.name"),
-        ({"name": "randopt", "profile": "p.json"}, (), "method.profile"),
+        ({"name": "randopt"}, (), "method.name"),
+        ({"name": "frobenius", "profile": "p.json"}, (), "method.profile"),
         ({"name": "modular_norm", "profile": "0" * 64}, (), "method.profile"),
-        ({"name": "randopt"}, ("--radii", "0.1,0.1"), "radii"),
-        ({"name": "randopt"}, ("--sigma", "0"), "sigma"),
-        ({"name": "randopt"}, ("--prompts", "5000"), "task.selection"),
+        ({"name": "frobenius"}, ("--radii", "0.1,0.1"), "radii"),
+        ({"name": "frobenius"}, ("--sigma", "0"), "sigma"),
+        ({"name": "frobenius"}, ("--prompts", "5000"), "task.selection"),
     ],
 )
 def test_an_invalid_matching_is_refused(
@@ -83,3 +84,13 @@ def test_an_invalid_matching_is_refused(
     assert err.startswith("error: ")
     assert f" {field}: " in err
     assert not measured(tmp_path / "out")
+
+
+def test_an_iterative_method_is_refused(spec, refusal, tmp_path):
+    """Its radius is the sigma to which others are matched."""
+    content = spec.model_dump(mode="json", exclude={"method", "population", "calibration"})
+    method = {"name": "es", "radius": 0.01}
+    file = tmp_path / "spec.yaml"
+    file.write_text(yaml.safe_dump({**content, "method": method, "population": {"size": 4}}))
+    err = refusal("match", file, "--out", tmp_path / "out", "--quiet")
+    assert "method.name: es has isotropic noise" in err

@@ -41,6 +41,11 @@ def test_an_address_that_stands_for_all_is_refused(refusal, unfinished, host):
     assert "name the address or host name that browsers will use" in err
 
 
+def test_a_host_that_is_not_this_machine_is_refused(refusal, unfinished):
+    err = refusal("view", unfinished, "--host", "192.0.2.1", "--port", 0)
+    assert err.startswith("error: host: cannot listen at 192.0.2.1, port 0: Cannot assign")
+
+
 def test_a_port_in_use_is_refused(refusal, unfinished):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -112,6 +113,8 @@ def test_a_bad_row_is_named_by_file_line_and_column(tmp_path):
         list(read_questions(task, tmp_path / "absent.jsonl"))
     with pytest.raises(InvalidInputError, match="is a directory"):
         list(read_questions(task, tmp_path))
+    with pytest.raises(InvalidInputError, match="/dev/null is no file"):
+        list(read_questions(task, Path("/dev/null")))
     (tmp_path / "questions.txt").touch()
     with error_at("input", "cannot tell the format"):
         list(read_questions(task, tmp_path / "questions.txt"))

@@ -40,13 +40,12 @@ from modnorm.services.aggregator.storage.tables import (
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.spec_limits import MAX_COUNT
 from modnorm.tasks import Row, Task, task_errors
+from modnorm.tasks.task_errors import MAX_REWARD
 from modnorm.v1.evaluation_pb2 import ReportJobRequest
 from modnorm.wire.conversions import descriptor_from_proto
 
 _SCALE_MAPS = 64
 _ROWS = 4
-MAX_REWARD = 1e30
-"""Means of such rewards, and the steps computed from them, stay within float32."""
 
 
 class ReportChecks:
