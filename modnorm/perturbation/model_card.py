@@ -25,12 +25,6 @@ tokenizer = {tokenizer}.from_pretrained({base})
 """
 
 
-_TOKENIZER = """\
-The run loaded the tokenizer with `{tokenizer}`. For some families `AutoTokenizer` replaces the
-splitting rule of `tokenizer.json`, and the model sees other tokens.
-"""
-
-
 def candidate_facts(descriptor: Descriptor, rank: int | None) -> Mapping[str, str]:
     """Return the facts that define a candidate, whose noise has a rank or is of full rank."""
     width = "" if rank is None else f", rank {rank}"
@@ -71,7 +65,8 @@ def adapter_card(base: Checkpoint, title: str, facts: Mapping[str, str]) -> str:
 
 def tokenizer_advice(base: Checkpoint) -> str:
     """Return a paragraph on the class that loads the tokenizer as the run did."""
-    return _TOKENIZER.format(tokenizer=tokenizer_class(base))
+    name = tokenizer_class(base)
+    return f"The run loaded the tokenizer with `{name}`. Another class may split text otherwise.\n"
 
 
 def _front_matter(base: Checkpoint, library: str) -> str:

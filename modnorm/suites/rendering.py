@@ -149,7 +149,7 @@ def to_markdown(table: BuiltTable, level: int = 3) -> str:
     remarks = [f"paper: {table.paper}"] if table.paper else []
     if table.missing:
         count = len(table.rows) * len(table.columns)
-        remarks.append(f"{table.missing} of {count} figures wait for cells")
+        remarks.append(f"{table.missing} of {count} figures lack cells")
     paragraphs = "\n".join(f"\n{remark}" for remark in (*remarks, *table.notes))
     text = f"{'#' * level} {title}\n\n{_grid(table)}\n{paragraphs}\n"
     return "\n".join([text, *(to_markdown(each, level + 1) for each in table.beside)])

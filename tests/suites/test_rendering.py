@@ -46,7 +46,7 @@ def test_a_table_has_the_papers_line_above_ours_and_additional_figures_below():
         ["1.5B", "RandOpt", "paper", "35.67"],
         ["ours", "35.50 (1 of 2 seeds)"],
         ["3B", "MN", "ours", "not run"],
-        ["2 of 3 figures wait for cells"],
+        ["2 of 3 figures lack cells"],
         ["A note."],
         ["#### Rows by m"],
         ["m", "p, %"],
