@@ -56,7 +56,7 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
             f"{cells_run} cells, {len(data.loaded.cells) - cells_run} open: "
             f"`modnorm suite run {path.as_posix()} --out runs/{name}`\n"
         )
-        for count, names in _stand_ins(data).items():
+        for count, names in _stand_in_cells(data).items():
             text = (
                 f"Open cells that are filled up to N = {count} from runs of another population "
                 f"size: {', '.join(names)}. Tables of tails count these candidates only."
@@ -96,7 +96,7 @@ def _with_copies(path: Path, pool: Sequence[Run]) -> TidySuite:
     return TidySuite(loaded, runs, {}, {}, "claims", stand_ins)
 
 
-def _stand_ins(data: TidySuite) -> Mapping[int, Sequence[str]]:
+def _stand_in_cells(data: TidySuite) -> Mapping[int, Sequence[str]]:
     """Return the cells with a stand-in, by the number of candidates that both have."""
     names = defaultdict[int, list[str]](list)
     for cell in data.loaded.cells:
@@ -252,11 +252,11 @@ def _value_rows(
         figure, values = figures[str(claim["column"])], figures[str(claim["column"])].by_seed
         if "above" in claim:
             least = dict.fromkeys(values, float(str(claim["above"])))
-            told = f"above {claim['above']}"
+            condition = f"above {claim['above']}"
         else:
             whole = str(claim["above_half_of"])
             least = {seed: value / 2 for seed, value in figures[whole].by_seed.items()}
-            told = f"above half of the {whole.lower()}"
+            condition = f"above half of the {whole.lower()}"
         above = sum(value > least[seed] for seed, value in values.items())
         ends = [f"{end(values.values()):.2f}" for end in (min, max)] if len(values) > 1 else []
         yield (
@@ -267,7 +267,7 @@ def _value_rows(
             f"{figure.mean:.2f}" if values else "",
             f"{' to '.join(ends)} (seeds)" if ends else "",
             "",
-            f"{told} in {above} of {len(values)} seeds" if values else "open",
+            f"{condition} in {above} of {len(values)} seeds" if values else "open",
         )
 
 

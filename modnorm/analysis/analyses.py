@@ -141,9 +141,9 @@ def observed_reduction(scaling: pd.DataFrame, reference: str | None) -> pd.DataF
     pairs = paired(scaling.assign(seed=0), reference, on=["K"])
     if not len(pairs):
         return pairs
+    pairs = pairs[pairs["seeds"] == pairs["reference_seeds"]]
     largest = pairs.groupby(["model", "task", "K"])["reference_N"].transform("max")
-    is_fair = (pairs["reference_N"] == largest) & (pairs["seeds"] == pairs["reference_seeds"])
-    ahead = pairs[is_fair & (pairs["mean"] > pairs["reference_mean"])]
+    ahead = pairs[(pairs["reference_N"] == largest) & (pairs["mean"] > pairs["reference_mean"])]
     least = ahead.sort_values("N").groupby([*GROUP, "K"], sort=False).head(1)
     ratio = least["reference_N"] / least["N"]
     return least[[*GROUP, "K", "N", "reference_N"]].assign(reduction=ratio)

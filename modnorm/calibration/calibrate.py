@@ -217,6 +217,7 @@ def calibrate(  # noqa: PLR0913 - keyword-only after the first three
             "global": {
                 FINAL_NORM: aggregate(estimates[None, FINAL_NORM], settings.quantile),
                 "output_head": {
+                    # No scale depends on it, and the head is large.
                     "value": linear_gain(model.head.float()),
                     "source": "power_iteration_rms_to_rms",
                 },

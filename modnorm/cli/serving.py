@@ -1,6 +1,7 @@
 """`modnorm serve` and `view`: an ensemble for OpenAI clients, and a web page of runs."""
 
 import errno
+import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -210,9 +211,11 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        told = f"cannot listen at {host}, port {port}: {error.strerror or error}"
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            remedy = "name an address of this machine, or 0.0.0.0 for all"
+        number = error.errno or -1  # below 0 for a name that does not resolve
+        reason = os.strerror(number) if number > 0 else "the name does not resolve"
+        told = f"cannot listen at {host}, port {port}: {reason}"
+        if number < 0 or number in {errno.EADDRNOTAVAIL, errno.EINVAL}:
+            remedy = "name an address of this machine"
             raise InvalidInputError(told, field="host", remedy=remedy) from error
         remedy = "name another port; --port 0 takes a free one"
         raise InvalidInputError(told, field="port", remedy=remedy) from error

@@ -42,7 +42,7 @@ def model_card(base: Checkpoint, title: str, facts: Mapping[str, str]) -> str:
         f"# {title}\n\n"
         "modnorm wrote these weights. They are the base model's, perturbed without "
         f"gradients.\n\n{_table(base, facts)}\n"
-        f"## Loading\n\n{loading}\n{tokenizer_advice(base)}"
+        f"## Loading\n\n{loading}\n{_tokenizer_advice(base)}"
     )
 
 
@@ -57,13 +57,13 @@ def adapter_card(base: Checkpoint, title: str, facts: Mapping[str, str]) -> str:
         f"# {title}\n\n"
         "`modnorm export --adapters` wrote this LoRA adapter. It is a perturbation that was found "
         f"without gradients.\n\n{_table(base, facts)}\n"
-        f"## Loading\n\n{loading}\n{tokenizer_advice(base)}\n"
+        f"## Loading\n\n{loading}\n{_tokenizer_advice(base)}\n"
         "The candidate of the search had weights rounded to their dtype after the addition. An "
         "adapter's sum is not rounded, so some answers differ.\n"
     )
 
 
-def tokenizer_advice(base: Checkpoint) -> str:
+def _tokenizer_advice(base: Checkpoint) -> str:
     """Return a paragraph on the class that loads the tokenizer as the run did."""
     name = tokenizer_class(base)
     return f"The run loaded the tokenizer with `{name}`. Another class may split text otherwise.\n"

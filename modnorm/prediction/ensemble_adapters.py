@@ -10,12 +10,7 @@ from modnorm.checkpoint.writing import atomic_directory, require_new
 from modnorm.errors import ConflictError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.adapters import export_candidate, require_adapters, write_adapter
-from modnorm.perturbation.model_card import (
-    adapter_card,
-    candidate_facts,
-    model_card,
-    tokenizer_advice,
-)
+from modnorm.perturbation.model_card import adapter_card, candidate_facts, model_card
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.manifest import EnsembleManifest
 
@@ -67,7 +62,7 @@ def _page(ensemble: EnsembleDefinition, base: Checkpoint, names: Sequence[str]) 
         f"## Serving\n\nvLLM serves all of them in one batch. In this directory:\n\n"
         f"    {command}\n\n"
         "Each adapter is a model of that server. The vote over their answers is the ensemble's "
-        f"answer.\n\n{tokenizer_advice(base)}"
+        "answer.\n"
     )
 
 

@@ -27,7 +27,7 @@ from modnorm.suites.cells import Cell, ensembles_of
 from modnorm.suites.loading import LoadedSuite
 from modnorm.suites.suite_file import Pick
 
-_IGNORED = ("failures", "name", "reuse")
+_IGNORED = ("failures", "name")
 """Sections of a spec that change no answer."""
 _SIZES = frozenset({"population.size", "population.prefixes", "population.ensemble_sizes"})
 """Fields that decide how many candidates and which (N, K) there are, but change none of them."""
@@ -111,8 +111,9 @@ def differing_field(
     """Return the first field in which a stored spec differs from the cell's; None if equal."""
     for name in differences(there, cell.spec.model_dump(mode="json")):
         is_shared_profile = name == "method.profile" and cell.profile_of is not None
+        may_reuse = name == "reuse" and cell.spec.reuse  # else its times would be of other runs
         is_ignored = name.split(".")[0] in _IGNORED or name in apart_from
-        if not is_shared_profile and not is_ignored:
+        if not is_shared_profile and not may_reuse and not is_ignored:
             return name
     return None
 

@@ -145,7 +145,11 @@ def text(raw: Mapping[str, object], column: str) -> str:
 
 def holds_half_pair(text: str) -> bool:
     """Return whether a text holds half a surrogate pair, which UTF-8 cannot encode."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def optional_text(raw: Mapping[str, object], column: str) -> str:

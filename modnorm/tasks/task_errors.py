@@ -73,7 +73,7 @@ def judge(task: Task, row: Row, completion: str, row_label: str) -> Judgement:
             f"task {task.name}, {row_label}: judge() returned {judgement!r:.{_MAX_TEXT}}",
             field="task.name",
             remedy=f"return a Judgement: a reward up to {MAX_REWARD:g}, a vote (text without "
-            "half surrogate pairs, or None), and a bool",
+            "half surrogate pairs, or None), and a bool that is false without a vote",
         )
     return judgement
 
@@ -109,11 +109,19 @@ def is_judgement(judgement: object) -> bool:
     return (
         isinstance(judgement, Judgement)
         and isinstance(judgement.reward, Real)
-        and abs(judgement.reward) <= MAX_REWARD
+        and _is_bounded(judgement.reward)
         and isinstance(judgement.vote, str | None)
         and not holds_half_pair(judgement.vote or "")
         and isinstance(judgement.correct, bool)
+        and not (judgement.correct and judgement.vote is None)
     )
+
+
+def _is_bounded(reward: Real) -> bool:
+    try:
+        return abs(float(reward)) <= MAX_REWARD
+    except OverflowError:
+        return False
 
 
 def _place(error: BaseException) -> str:

@@ -75,7 +75,7 @@ class EncoderCache:
 SERVICE = "modnorm.v1.SamplingService"
 _INSPECTIONS = 4
 """Models inspected concurrently; downloads share one network and one disk."""
-_SCALE_MAPS = "1"
+_SCALE_MAPS = "2"
 """Part of the cache key: increment it if equal inputs would give another scale map."""
 _BATCH = 512
 """Most descriptors in one message."""

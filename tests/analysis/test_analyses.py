@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from modnorm.analysis import frames
-from modnorm.analysis.analyses import analyze
+from modnorm.analysis.analyses import analyze, observed_reduction
 from modnorm.analysis.export import write_run
 from modnorm.analysis.figures import FORMATS, plan_figures, write_table
 from modnorm.analysis.run import load_run
@@ -129,7 +129,14 @@ def test_each_seed_counts_up_to_its_population(runs, make_run, tmp_path):
     cutoffs = analysis.tables["selection-cutoffs"].set_index(["method", "N"])["seeds"]
     assert cutoffs["randopt"].to_dict() == {12: 2, 24: 2, 48: 1}
     assert cutoffs["modular_norm"].to_dict() == {12: 2, 24: 2}
-    assert "observed-reductions" not in analysis.tables  # of one seed and of two
+
+
+def test_a_reduction_compares_means_of_equally_many_seeds():
+    """RandOpt's 300 candidates have one seed, so that its 100 count."""
+    lines = [("randopt", 100, 3, 40.0), ("randopt", 300, 1, 30.0), ("modular_norm", 50, 3, 41.0)]
+    scaling = pd.DataFrame(lines, columns=["method", "N", "seeds", "mean"])
+    found = observed_reduction(scaling.assign(model="m", task="t", K=25), "randopt")
+    assert found[["N", "reference_N", "reduction"]].to_numpy().tolist() == [[50, 100, 2.0]]
 
 
 def test_support_is_decomposed_exactly(runs, tables):

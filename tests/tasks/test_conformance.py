@@ -82,7 +82,7 @@ def careless(judgement):
             "follow from the row and the vote",
         ),
         (judging(careless), "no text must give no vote"),
-        (judging(careless), "a vote that is not empty"),
+        (judging(careless), "text that is not empty"),
         (judging(lambda found: replace(found, reward=1e300)), r"a reward up to 1e\+30"),
         (
             broken(parse=lambda self, raw: {**Gsm8k.parse(self, raw), "raw": json.dumps(raw)}),

@@ -60,6 +60,7 @@ def test_a_judge_that_raises_is_fatal_also_from_another_process() -> None:
         Judgement(math.nan, "1", correct=True),
         pytest.param(Judgement(10**400, "1", correct=True), id="huge"),
         Judgement(2e30, "1", correct=True),
+        Judgement(1.0, None, correct=True),
         Judgement(1.0, "\ud83d", correct=True),
         Judgement("1", "1", correct=True),  # type: ignore[arg-type]  # the fault
         Judgement(1.0, 1, correct=True),  # type: ignore[arg-type]  # the fault

@@ -40,7 +40,6 @@ from modnorm.services.aggregator.storage.tables import (
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.spec_limits import MAX_COUNT
 from modnorm.tasks import Row, Task, task_errors
-from modnorm.tasks.task_errors import MAX_REWARD
 from modnorm.v1.evaluation_pb2 import ReportJobRequest
 from modnorm.wire.conversions import descriptor_from_proto
 
@@ -124,9 +123,9 @@ def _check_rows(answers: Sequence[Answer], count: int) -> None:
 
 
 def _check_answer(answer: Answer) -> None:
-    if not abs(answer.reward) <= MAX_REWARD:
+    if not abs(answer.reward) <= task_errors.MAX_REWARD:
         raise InvalidInputError(
-            f"the reward of row {answer.row} is not finite, or beyond {MAX_REWARD:g}",
+            f"the reward of row {answer.row} is not finite, or beyond {task_errors.MAX_REWARD:g}",
             field="answers.reward",
         )
     if answer.correct and answer.vote is None:
