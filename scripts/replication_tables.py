@@ -26,7 +26,6 @@ from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import TidySuite, candidate_count, differing_field, find_stand_in
 from modnorm.suites.rendering import BuiltTable, to_markdown
-from modnorm.suites.suite_file import SpeedupTable, WallClockTable
 from scripts import recorded_answers as recorded
 from scripts.run_copies import ORIGIN, unpack_run
 
@@ -83,15 +82,13 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
 
 
 def _with_copies(path: Path, pool: Sequence[Run]) -> TidySuite:
-    """Return a suite with the copies of its cells, and with stand-ins unless it only has times."""
+    """Return a suite with the copies of its cells, and stand-ins for others."""
     loaded, runs, stand_ins = load_suite(path), {}, {}
-    of_times = (WallClockTable, SpeedupTable)
-    has_only_times = all(isinstance(table, of_times) for table in loaded.suite.tables)
     for cell in loaded.cells:
         is_of = (run for run in pool if not differing_field(cell, run.document["spec"]))
         if run := next(is_of, None):
             runs[cell.id] = run
-        elif not has_only_times and (run := find_stand_in(cell, pool)):
+        elif run := find_stand_in(cell, pool):
             stand_ins[cell.id] = run
     return TidySuite(loaded, runs, {}, {}, "claims", stand_ins)
 
