@@ -7,6 +7,7 @@ from functools import partial
 
 import psycopg
 import pytest
+import redis
 
 from modnorm.client.connection import list_experiments
 from modnorm.spec import load_spec
@@ -66,6 +67,19 @@ def scored(database_url):
 
 def test_one_evaluator_gives_what_an_embedded_run_gives(answered, finish, expected):
     assert finish(answered) == expected
+
+
+def test_a_killed_evaluator_and_a_flushed_broker_change_nothing(
+    lab, submit, finish, expected, broker_url, scored
+):
+    with lab.evaluator("survivor"), lab.evaluator("victim") as victim:
+        experiment_id = submit()
+        wait_until(lambda: "victim" in scored(experiment_id), "the victim's first score")
+        victim.kill()
+        with redis.Redis.from_url(broker_url) as broker:
+            broker.flushall()
+        assert len(scored(experiment_id)) < 5
+        assert finish(experiment_id) == expected
 
 
 def test_a_drained_evaluator_finishes_or_hands_back(lab, client, write_spec, database_url):
