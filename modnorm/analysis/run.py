@@ -51,7 +51,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.search.answers import BASE_INDEX, SPLITS, AnswerRecord
 from modnorm.spec import ExperimentSpec, load_spec
-from modnorm.spec.section import plain_words
+from modnorm.spec.section import located_fault
 
 _FIELD = "run"
 _COLUMNS = ("population", "ensemble_size", "metric", "lower", "upper", "correct", "rows")
@@ -328,10 +328,8 @@ def load_run(directory: Path | str) -> Run:
     try:
         _CHECK.validate_json(text, strict=True)
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        place = ".".join(map(str, fault["loc"]))
         raise InvalidInputError(
-            f"{results} is damaged: {place}: {plain_words(fault)}",
+            f"{results} is damaged: {located_fault(error)}",
             field="directory",
             remedy="copy the directory again; where the run was made, delete this file, and the "
             "same `modnorm run` writes it again",

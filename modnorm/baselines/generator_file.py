@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from modnorm.errors import InvalidInputError
 from modnorm.files import canonical_json
-from modnorm.spec.section import plain_words
+from modnorm.spec.section import located_fault
 
 SCHEMA: Literal["modnorm-generator-1"] = "modnorm-generator-1"
 WEIGHTS = ("inner", "inner_bias", "outer", "outer_bias")
@@ -53,10 +53,7 @@ def read_generator(text: str) -> GeneratorFile:
         content = _Content.model_validate(data)
         canonical = canonical_json(data)
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        where = ".".join(map(str, fault["loc"]))
-        words = f"{where}: {plain_words(fault)}" if where else plain_words(fault)
-        raise unusable_generator(f"not a generator: {words}") from error
+        raise unusable_generator(f"not a generator: {located_fault(error)}") from error
     except (RecursionError, ValueError) as error:
         raise unusable_generator(f"not a generator: {error}") from error
     if content.weights.keys() != set(WEIGHTS):

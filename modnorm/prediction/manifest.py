@@ -20,7 +20,7 @@ from modnorm.files import read_fault, read_text
 from modnorm.perturbation.adapters import candidate_digests
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
-from modnorm.spec.section import plain_words
+from modnorm.spec.section import located_fault
 from modnorm.tasks.row_files import Raw
 from modnorm.tasks.row_loading import parse_question
 
@@ -117,10 +117,7 @@ def read_ensemble_manifest(path: Path) -> EnsembleManifest:
         text = read_text(path, most=_MOST_BYTES)
         manifest = _CONTENT.validate_json(text)
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        where = ".".join(str(step) for step in fault["loc"])
-        words = plain_words(fault)
-        raise _refused(path, f"{where}: {words}" if where else words) from error
+        raise _refused(path, located_fault(error)) from error
     except InvalidInputError as error:
         raise _refused(path, f"scale_map: {error.message}") from error
     except (OSError, ValueError) as error:

@@ -178,6 +178,13 @@ def _misspelt(kind: type[BaseModel], error: ValidationError) -> set[tuple[int | 
     return missing & meant
 
 
+def located_fault(error: ValidationError) -> str:
+    """Return the first fault of a content in plain words, after its place: `masses.norm: ...`."""
+    fault = error.errors(include_url=False)[0]
+    place = ".".join(map(str, fault["loc"]))
+    return f"{place}: {plain_words(fault)}" if place else plain_words(fault)
+
+
 def plain_words(fault: ErrorDetails) -> str:
     """Describe in plain words the fault of a value, and a right value."""
     kind, context = fault["type"], fault.get("ctx", {})

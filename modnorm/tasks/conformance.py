@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.columns import holds_half_pair
@@ -170,9 +170,11 @@ class _Suite:
             started = time.perf_counter()
             judgement = self._task.judge(self._rows[0], text)
             seconds = time.perf_counter() - started
-            # A vote may pass on half a surrogate pair, which no completion of an engine holds.
-            if judgement.vote is None or not holds_half_pair(judgement.vote):
-                yield self._consistent(self._rows[0], judgement)
+            vote = judgement.vote
+            # It may pass on half a surrogate pair, which no completion of an engine holds.
+            if vote is not None and holds_half_pair(vote):
+                judgement = replace(judgement, vote=ascii(vote))
+            yield self._consistent(self._rows[0], judgement)
             yield _unless(
                 seconds <= MAX_SECONDS, f"judging {text[:20]!r}... must not take {MAX_SECONDS} s"
             )

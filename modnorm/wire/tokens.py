@@ -24,7 +24,7 @@ from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, Unau
 from modnorm.files import MAX_YAML_BYTES, read_text, replaced_file, write_fault
 from modnorm.locks import locked
 from modnorm.spec import read_yaml
-from modnorm.spec.section import plain_words
+from modnorm.spec.section import located_fault, plain_words
 
 DEFAULT_TENANT = "default"
 
@@ -139,10 +139,7 @@ def read_tokens(path: Path) -> TokenTable:
     except OSError as error:
         raise _bad_file(path, error.strerror or "cannot be read") from error
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        place = ".".join(str(step) for step in fault["loc"])
-        words = plain_words(fault)
-        raise _bad_file(path, f"{place}: {words}" if place else words) from error
+        raise _bad_file(path, located_fault(error)) from error
     except ValueError as error:
         raise _bad_file(path, "it is not YAML, or has a key twice") from error
 
