@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from scripts.replication import CELLS, collect
-from scripts.replication_tables import BEGIN, END, write_tables
+from scripts.replication_tables import BEGIN, END, _beyond, write_tables
 from scripts.run_copies import unpack_run
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +86,15 @@ def test_a_cell_of_100_candidates_fills_places_of_300_but_no_times(tmp_path, mon
     assert f"{100 * run.ensemble(25, 25).metric:.2f} (1 of 3 seeds)" in at_25
     assert at_300.partition("| ours |")[2].startswith(" not run | not run | not run | not run |")
     assert times.endswith("--out runs/coder-wall-clock`")
+
+
+def test_a_seed_of_two_runs_counts_once_in_further_analyses(tmp_path):
+    copies = [each for each in COPIES if "1.5b_countdown_randopt_n300_seed42" in each.name]
+    assert len(copies) == 2
+    pool = [unpack_run(copy, tmp_path / copy.stem) for copy in copies]
+    told = "\n".join(_beyond(pool))
+    assert "coder-1.5b countdown randopt N=300, seeds: 1 |" in told
+    assert "seeds: 2" not in told
 
 
 def test_collecting_goes_on_after_directories_without_results(tmp_path, monkeypatch, capsys):
