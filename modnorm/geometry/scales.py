@@ -85,7 +85,7 @@ MLP = Branch(
 )
 BRANCHES = (ATTENTION, MLP)
 
-_MEASURED_NORMS = frozenset({"q_norm", "k_norm", "attention_output_norm", "mlp_output_norm"})
+_INNER_NORMS = frozenset({"q_norm", "k_norm", "attention_output_norm", "mlp_output_norm"})
 """Norms inside a branch; the profile contains their sensitivities."""
 
 
@@ -96,7 +96,7 @@ def raw_corrections(
     active: frozenset[str],
 ) -> dict[str, float]:
     """Return r^raw of every role of one layer (paper, table "Raw correction")."""
-    metrics = (*(branch.metric for branch in BRANCHES), *sorted(_MEASURED_NORMS & present))
+    metrics = (*(branch.metric for branch in BRANCHES), *sorted(_INNER_NORMS & present))
     if lacking := [metric for metric in metrics if metric not in sensitivities]:
         raise InvalidInputError(
             f"the profile lacks the sensitivity {lacking[0]}", field="method.profile"
@@ -140,29 +140,56 @@ Scales = tuple[TensorScale, ...]
 def inactive_scales(layout: Layout) -> Scales:
     """Return scales that perturb nothing."""
     return tuple(
-        _row(tensor, role, mass=0.0, base_scale=None, correction=None)
+        TensorScale(
+            name=tensor.name,
+            shape=tensor.shape,
+            group=role.group,
+            role=role.role,
+            layer=role.layer,
+            norm=role.norm,
+            mass=0.0,
+            base_scale=None,
+            correction=1.0,
+            scale=None,
+        )
         for tensor, role in zip(layout, classify(layout), strict=True)
     )
+
+
+def natural_norm_scales(layout: Layout) -> Scales:
+    """Return scales that give every tensor's perturbation the natural norm R, without masses."""
+    return tuple(replace(row, base_scale=1.0, scale=1.0) for row in inactive_scales(layout))
 
 
 def isotropic_scales(layout: Layout) -> Scales:
     """Return scales with one factor for all tensors: RandOpt has no norms and no masses."""
-    return tuple(
-        replace(_row(tensor, role, mass=0.0, base_scale=1.0, correction=1.0), norm=Norm.UNIT)
-        for tensor, role in zip(layout, classify(layout), strict=True)
-    )
+    return tuple(replace(row, norm=Norm.UNIT) for row in natural_norm_scales(layout))
+
+
+def frobenius_scales(layout: Layout) -> Scales:
+    """Return scales that give every tensor's perturbation the Frobenius norm R."""
+    return tuple(replace(row, norm=Norm.FROBENIUS) for row in natural_norm_scales(layout))
 
 
 def masses_and_base_scales(layout: Layout, masses: Masses) -> Scales:
     """Return rows with masses and base scales; their scales are None."""
-    roles = classify(layout)
-    allocation = tensor_masses(roles, masses)
+    return _allocated(layout, tensor_masses(classify(layout), masses))
+
+
+def _allocated(layout: Layout, allocation: Sequence[float]) -> Scales:
+    """Return rows with a mass for each tensor, and the base scales of these masses."""
     return tuple(
-        _row(tensor, role, mass=mass, base_scale=base, correction=None)
-        for tensor, role, mass, base in zip(
-            layout, roles, allocation, base_scales(allocation), strict=True
+        replace(row, mass=mass, base_scale=base_scale)
+        for row, mass, base_scale in zip(
+            inactive_scales(layout), allocation, base_scales(allocation), strict=True
         )
     )
+
+
+def uncorrected_scales(layout: Layout, masses: Masses) -> Scales:
+    """Return s_p = s_p^base: masses without sensitivities, so rho_p = 1."""
+    rows = masses_and_base_scales(layout, masses)
+    return _require_active(tuple(replace(row, scale=row.base_scale) for row in rows))
 
 
 def modular_scales(
@@ -173,28 +200,46 @@ def modular_scales(
     sensitivities: Sequence[Mapping[str, float]],
 ) -> Scales:
     """Return the full scales s_p = s_p^base * rho_p (paper, eq. app_final_scale)."""
-    roles = classify(layout)
-    allocation = tensor_masses(roles, masses)
-    base = base_scales(allocation)
-    require_mass(base)
-    layers = len({role.layer for role in roles if role.layer is not None})
+    rows = uncorrected_scales(layout, masses)
+    layers = len({row.layer for row in rows if row.layer is not None})
     if layers != len(sensitivities):
         raise InvalidInputError(
             f"the profile has {len(sensitivities)} layers, the model {layers}",
             field="method.profile",
         )
     gains: dict[int, dict[str, float]] = {}
-    for tensor, role in zip(layout, roles, strict=True):
-        if role.layer is not None and role.norm is Norm.SPECTRAL:
-            gains.setdefault(role.layer, {})[role.role] = linear_gain(read(tensor).double())
-    active = tuple(scale is not None for scale in base)
-    rho = _corrections(roles, active, gains, sensitivities)
-    return tuple(
-        _row(tensor, role, mass=mass, base_scale=scale, correction=correction)
-        for tensor, role, mass, scale, correction in zip(
-            layout, roles, allocation, base, rho, strict=True
+    for tensor, row in zip(layout, rows, strict=True):
+        if row.layer is not None and row.norm is Norm.SPECTRAL:
+            gains.setdefault(row.layer, {})[row.role] = linear_gain(read(tensor).double())
+    corrections = _corrections(rows, gains, sensitivities)
+    return tuple(_corrected(row, corrections.get(row.name, 1.0)) for row in rows)
+
+
+def _corrections(
+    rows: Scales,
+    gains: Mapping[int, Mapping[str, float]],
+    sensitivities: Sequence[Mapping[str, float]],
+) -> dict[str, float]:
+    """Return rho of every perturbed tensor of a layer (paper, eq. app_final_scale)."""
+    corrections: dict[str, float] = {}
+    for layer, measured in enumerate(sensitivities):
+        members = [row for row in rows if row.layer == layer]
+        perturbed = [row for row in members if row.scale is not None]
+        raw = raw_corrections(
+            gains[layer],
+            measured,
+            present=frozenset(row.role for row in members),
+            active=frozenset(row.role for row in perturbed),
         )
-    )
+        ratios = layer_relative([raw[row.role] for row in perturbed])
+        corrections.update(zip((row.name for row in perturbed), ratios, strict=True))
+    return corrections
+
+
+def _corrected(row: TensorScale, correction: float) -> TensorScale:
+    """Return an uncorrected row with a correction of its scale."""
+    scale = None if row.base_scale is None else row.base_scale * correction
+    return replace(row, correction=correction, scale=scale)
 
 
 def scale_table(scale_map: ScaleMap, radius: float) -> dict[str, dict[str, object]]:
@@ -220,88 +265,16 @@ def scale_table(scale_map: ScaleMap, radius: float) -> dict[str, dict[str, objec
     return table
 
 
-def _row(
-    tensor: PhysicalTensor,
-    role: TensorRole,
-    *,
-    mass: float,
-    base_scale: float | None,
-    correction: float | None,
-) -> TensorScale:
-    """Return a row; without a base scale or a correction the tensor has no scale."""
-    scale = None if base_scale is None or correction is None else base_scale * correction
-    return TensorScale(
-        name=tensor.name,
-        shape=tensor.shape,
-        group=role.group,
-        role=role.role,
-        layer=role.layer,
-        norm=role.norm,
-        mass=mass,
-        base_scale=base_scale,
-        correction=1.0 if correction is None else correction,
-        scale=scale,
-    )
-
-
-def _corrections(
-    roles: Sequence[TensorRole],
-    active: Sequence[bool],
-    gains: Mapping[int, Mapping[str, float]],
-    sensitivities: Sequence[Mapping[str, float]],
-) -> list[float]:
-    """Return rho of every tensor; 1 outside the layers (paper, eq. app_final_scale)."""
-    rho = [1.0] * len(roles)
-    for layer, measured in enumerate(sensitivities):
-        members = [index for index, role in enumerate(roles) if role.layer == layer]
-        perturbed = [index for index in members if active[index]]
-        raw = raw_corrections(
-            gains[layer],
-            measured,
-            present=frozenset(roles[index].role for index in members),
-            active=frozenset(roles[index].role for index in perturbed),
-        )
-        ratios = layer_relative([raw[roles[index].role] for index in perturbed])
-        for index, ratio in zip(perturbed, ratios, strict=True):
-            rho[index] = ratio
-    return rho
-
-
-def require_mass(base: Sequence[float | None]) -> None:
-    """Refuse scales that perturb nothing."""
-    if all(scale is None for scale in base):
-        raise InvalidInputError(
-            "no tensor of this model has mass, so there is nothing to perturb",
-            field="method.masses",
-            remedy="set the mass of a group of the model; a tied head counts as embedding",
-        )
-
-
 BLOCK_NORMS = frozenset({"input_norm", "post_attention_norm"})
 """Norms whose denominators `rmsnorm_doubled_scales` doubles: two in each layer."""
-_OTHER_NORMS = frozenset({"q_norm", "k_norm", "attention_output_norm", "mlp_output_norm"})
 _NOT_LINEAR = frozenset({"embedding", "head"})
-
-
-def uncorrected_scales(layout: Layout, masses: Masses) -> Scales:
-    """Return s_p = s_p^base: masses without sensitivities, so rho_p = 1."""
-    rows = masses_and_base_scales(layout, masses)
-    require_mass([row.base_scale for row in rows])
-    return tuple(replace(row, scale=row.base_scale) for row in rows)
 
 
 def rmsnorm_doubled_scales(layout: Layout, masses: Masses) -> Scales:
     """Return s_p^base, twice that for the two norms of each layer."""
     rows = uncorrected_scales(layout, masses)
     _require_pre_norm(rows, "rmsnorm_scale_correction")
-    return tuple(
-        replace(
-            row, correction=2.0, scale=None if row.base_scale is None else 2.0 * row.base_scale
-        )
-        if row.role in BLOCK_NORMS
-        else row
-        for row in rows
-    )
+    return tuple(_corrected(row, 2.0) if row.role in BLOCK_NORMS else row for row in rows)
 
 
 def group_share_scales(layout: Layout, masses: Masses, *, published: bool) -> Scales:
@@ -309,31 +282,11 @@ def group_share_scales(layout: Layout, masses: Masses, *, published: bool) -> Sc
     roles = classify(layout)
     groups = [_published_group(role) if published else role.group for role in roles]
     sizes, totals = Counter(groups), masses.model_dump()
-    allocation = [totals[group] / sizes[group] for group in groups]
-    scales = base_scales(allocation)
-    require_mass(scales)
-    rows = tuple(
-        replace(row, mass=mass, base_scale=scale, scale=scale)
-        for row, mass, scale in zip(
-            masses_and_base_scales(layout, masses), allocation, scales, strict=True
-        )
-    )
+    rows = _allocated(layout, [totals[group] / sizes[group] for group in groups])
+    scales = _require_active(tuple(replace(row, scale=row.base_scale) for row in rows))
     if published:
-        _require_pre_norm(rows, "no_recursive_scaling_published")
-    return rows
-
-
-def natural_norm_scales(layout: Layout) -> Scales:
-    """Return scales that give every tensor's perturbation the natural norm R, without masses."""
-    return tuple(
-        replace(row, norm=role.norm)
-        for row, role in zip(isotropic_scales(layout), classify(layout), strict=True)
-    )
-
-
-def frobenius_scales(layout: Layout) -> Scales:
-    """Return scales that give every tensor's perturbation the Frobenius norm R."""
-    return tuple(replace(row, norm=Norm.FROBENIUS) for row in isotropic_scales(layout))
+        _require_pre_norm(scales, "no_recursive_scaling_published")
+    return scales
 
 
 def masked_scales(
@@ -343,22 +296,23 @@ def masked_scales(
     if published:
         _require_pre_norm(scales, f"{group}_only_published")
     groups = [_published_group(row) if published else row.group for row in scales]
-    masked = tuple(
-        row if own == group else _inactive(row) for row, own in zip(scales, groups, strict=True)
+    return _require_active(
+        tuple(
+            row if own == group else _inactive(row)
+            for row, own in zip(scales, groups, strict=True)
+        )
     )
-    require_mass([row.scale for row in masked])
-    return masked
 
 
 def matrix_scales(scales: Scales, target_modules: TargetModules) -> Scales:
     """Return the scales of matrices and deactivate other tensors, without new shares."""
     excluded = _NOT_LINEAR if target_modules == "all-linear" else frozenset[str]()
-    matrices = tuple(
-        row if len(row.shape) == 2 and row.group not in excluded else _inactive(row)
-        for row in scales
+    return _require_active(
+        tuple(
+            row if len(row.shape) == 2 and row.group not in excluded else _inactive(row)
+            for row in scales
+        )
     )
-    require_mass([row.base_scale for row in matrices])
-    return matrices
 
 
 def _published_group(row: TensorScale | TensorRole) -> str:
@@ -369,12 +323,23 @@ def _inactive(row: TensorScale) -> TensorScale:
     return replace(row, base_scale=None, correction=1.0, scale=None)
 
 
+def _require_active(scales: Scales) -> Scales:
+    """Refuse scales that perturb nothing; return others."""
+    if all(row.scale is None for row in scales):
+        raise InvalidInputError(
+            "no tensor of this model has mass, so there is nothing to perturb",
+            field="method.masses",
+            remedy="set the mass of a group of the model; a tied head counts as embedding",
+        )
+    return scales
+
+
 def _require_pre_norm(rows: Sequence[TensorScale], method: str) -> None:
     """Refuse families without the layers of the published control."""
     layers = {row.layer for row in rows if row.layer is not None}
     counts = Counter((row.layer, row.role) for row in rows)
     plain = all(counts[layer, role] == 1 for layer in layers for role in BLOCK_NORMS)
-    if not plain or any(row.role in _OTHER_NORMS for row in rows):
+    if not plain or any(row.role in _INNER_NORMS for row in rows):
         raise InvalidInputError(
             f"{method} is defined only for layers with an input norm and a norm after attention",
             field="method.name",
