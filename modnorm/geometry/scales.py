@@ -171,25 +171,21 @@ def frobenius_scales(layout: Layout) -> Scales:
     return tuple(replace(row, norm=Norm.FROBENIUS) for row in natural_norm_scales(layout))
 
 
-def masses_and_base_scales(layout: Layout, masses: Masses) -> Scales:
-    """Return rows with masses and base scales; their scales are None."""
+def uncorrected_scales(layout: Layout, masses: Masses) -> Scales:
+    """Return s_p = s_p^base: masses without sensitivities, so rho_p = 1."""
     return _allocated(layout, tensor_masses(classify(layout), masses))
 
 
-def _allocated(layout: Layout, allocation: Sequence[float]) -> Scales:
-    """Return rows with a mass for each tensor, and the base scales of these masses."""
-    return tuple(
-        replace(row, mass=mass, base_scale=base_scale)
-        for row, mass, base_scale in zip(
-            inactive_scales(layout), allocation, base_scales(allocation), strict=True
+def _allocated(layout: Layout, masses: Sequence[float]) -> Scales:
+    """Return the base scales of a mass for each tensor."""
+    return _require_active(
+        tuple(
+            replace(row, mass=mass, base_scale=scale, scale=scale)
+            for row, mass, scale in zip(
+                inactive_scales(layout), masses, base_scales(masses), strict=True
+            )
         )
     )
-
-
-def uncorrected_scales(layout: Layout, masses: Masses) -> Scales:
-    """Return s_p = s_p^base: masses without sensitivities, so rho_p = 1."""
-    rows = masses_and_base_scales(layout, masses)
-    return _require_active(tuple(replace(row, scale=row.base_scale) for row in rows))
 
 
 def modular_scales(
@@ -245,14 +241,11 @@ def _corrected(row: TensorScale, correction: float) -> TensorScale:
 def scale_table(scale_map: ScaleMap, radius: float) -> dict[str, dict[str, object]]:
     """Return a description of a scale map, one entry for each tensor.
 
-    `radius_over_scale` is the natural norm of a perturbation with that radius. In a map of base
-    scales it is R / s_base, and `correction` and `scale` are None. All three are None for a tensor
-    that is not perturbed.
+    `radius_over_scale` is the natural norm of a perturbation with that radius. Scales and
+    correction of a tensor that is not perturbed are None.
     """
-    table: dict[str, dict[str, object]] = {}
-    for tensor in scale_map.tensors:
-        divisor = tensor.base_scale if tensor.scale is None else tensor.scale
-        table[tensor.name] = {
+    return {
+        tensor.name: {
             "shape": list(tensor.shape),
             "group": tensor.group,
             "role": tensor.role,
@@ -260,9 +253,10 @@ def scale_table(scale_map: ScaleMap, radius: float) -> dict[str, dict[str, objec
             "base_scale": tensor.base_scale,
             "correction": None if tensor.scale is None else tensor.correction,
             "scale": tensor.scale,
-            "radius_over_scale": None if divisor is None else radius / divisor,
+            "radius_over_scale": None if tensor.scale is None else radius / tensor.scale,
         }
-    return table
+        for tensor in scale_map.tensors
+    }
 
 
 BLOCK_NORMS = frozenset({"input_norm", "post_attention_norm"})
@@ -282,8 +276,7 @@ def group_share_scales(layout: Layout, masses: Masses, *, published: bool) -> Sc
     roles = classify(layout)
     groups = [_published_group(role) if published else role.group for role in roles]
     sizes, totals = Counter(groups), masses.model_dump()
-    rows = _allocated(layout, [totals[group] / sizes[group] for group in groups])
-    scales = _require_active(tuple(replace(row, scale=row.base_scale) for row in rows))
+    scales = _allocated(layout, [totals[group] / sizes[group] for group in groups])
     if published:
         _require_pre_norm(scales, "no_recursive_scaling_published")
     return scales

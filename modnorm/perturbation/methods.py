@@ -208,26 +208,8 @@ def _check_low_rank(method: str) -> None:
 
 def require_usable(method: MethodSpec, config: Mapping[str, object]) -> None:
     """Refuse a method that cannot be used on a model, with or without a profile."""
-    uncorrected_scale_map(
-        method.name,
-        config,
-        masses=method.masses,
-        rank=method.rank,
-        target_modules=method.target_modules,
-    )
-
-
-def uncorrected_scale_map(
-    method: str,
-    config: Mapping[str, object],
-    *,
-    masses: Masses = _MASSES,
-    rank: int | None = None,
-    target_modules: TargetModules = "all",
-) -> ScaleMap:
-    """Return the scale map of a configuration: that of no checkpoint, without corrections."""
-    inputs = MethodInputs(physical_layout(config), masses, None, None)
-    return ScaleMap(method, "", _scales(method, inputs, rank, target_modules), rank)
+    inputs = MethodInputs(physical_layout(config), method.masses, None, None)
+    _scales(method.name, inputs, method.rank, method.target_modules)
 
 
 def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map

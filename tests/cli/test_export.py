@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from modnorm.analysis.run_files import SCALE_MAP
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.perturbation.adapters import adapter_tensors, export_candidate
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.methods import build_scale_map, uncorrected_scale_map
+from modnorm.perturbation.methods import build_scale_map
 from modnorm.tasks import Judgement
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
@@ -131,7 +132,8 @@ def test_a_rank_that_nobody_has_is_refused(rank, message, remedy, export, tmp_pa
 
 
 def test_another_model_under_the_name_is_refused(export, search, tmp_path):
-    of_another = uncorrected_scale_map("randopt", resolve_checkpoint("tiny-thicket").config)
+    of_this = build_scale_map("randopt", resolve_checkpoint("tiny-thicket"))
+    of_another = replace(of_this, model_digest="another")
     search[2][SCALE_MAP] = of_another.to_json()
     code, _, err = export("--rank", 1)
     assert code == 2

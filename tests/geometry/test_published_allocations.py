@@ -4,7 +4,7 @@ import pytest
 
 from modnorm.checkpoint.families import physical_layout
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.geometry.scales import masses_and_base_scales, scale_table
+from modnorm.geometry.scales import scale_table, uncorrected_scales
 from modnorm.spec import Masses
 from tests.random_models import GEMMA_4B
 
@@ -34,7 +34,7 @@ OLMO_7B = config("olmo3", 4096, 32, 32, 32, 11008, 100278, tie_word_embeddings=F
 
 
 def base_map(model):
-    return ScaleMap("base", "", masses_and_base_scales(physical_layout(model), Masses()))
+    return ScaleMap("no_sensitivity", "", uncorrected_scales(physical_layout(model), Masses()))
 
 
 def steps(model, radius):
