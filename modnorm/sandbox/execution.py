@@ -61,47 +61,37 @@ def plan_tests(program: Program) -> tuple[Sequence[Step], ...]:
 
 
 def execute(zygote: ZygoteClient, program: Program) -> ProgramOutcome:
-    """Run a program and return its verdict."""
+    """Run the sources, then the tests up to the first that fails; return the verdict."""
     plans = plan_tests(program)
-    passed: list[int] = []
+    tests_passed = 0
     began = time.monotonic()
     stopped: StoppedError | None = None
     with ProgramSession(zygote, program.limits) as session:
         try:
-            _run(session, program.sources, plans, passed)
+            for source in program.sources:
+                session.run(source)
+            for plan in plans:
+                _run_test(session, plan, tests_passed)
+                tests_passed += 1
         except StoppedError as error:
             stopped = error
     verdict, detail = _verdict(stopped, session.report, program.limits)
     return ProgramOutcome(
         verdict=verdict,
         detail=detail,
-        tests_passed=len(passed),
+        tests_passed=tests_passed,
         printed=session.report.printed,
         cpu_seconds=session.report.cpu_seconds,
         wall_seconds=time.monotonic() - began,
     )
 
 
-def _run(
-    session: ProgramSession,
-    sources: Sequence[str],
-    plans: Sequence[Sequence[Step]],
-    passed: list[int],
-) -> None:
-    """Run the sources, then the tests up to the first that fails; note those that pass."""
-    for source in sources:
-        session.run(source)
-    for index, plan in enumerate(plans):
-        if not all(_step(session, step) for step in plan):
+def _run_test(session: ProgramSession, plan: Sequence[Step], index: int) -> None:
+    for step in plan:
+        if isinstance(step, str):
+            session.run(step)
+        elif not holds(step, session.ask):
             raise StoppedError(Verdict.FAILED, f"test {index} does not hold")
-        passed.append(index)
-
-
-def _step(session: ProgramSession, step: Step) -> bool:
-    if isinstance(step, Expression):
-        return holds(step, session.ask)
-    session.run(step)
-    return True
 
 
 def _verdict(
