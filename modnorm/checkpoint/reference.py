@@ -143,7 +143,8 @@ def _refuse_links_out(name: str, directory: Path, bounds: Sequence[Path] | None)
     if bounds is None:
         return
     try:
-        links = [file for file in directory.iterdir() if file.is_symlink()]
+        files = [*directory.iterdir(), *directory.glob(_NAMED_TEMPLATES)]
+        links = [file for file in files if file.is_symlink()]
         astray = [link.name for link in links if not _lies_under(link.resolve(), bounds)]
     except (OSError, RuntimeError):  # unreadable, or links in a circle
         astray = ["."]

@@ -34,6 +34,11 @@ def test_local_models_must_lie_under_a_root(save_model, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     assert refused(str(directory), roots=[elsewhere]).field == "model.name"
     assert refused(str(directory), roots=()).field == "model.name"
+    templates = directory / "additional_chat_templates"
+    templates.mkdir()
+    (elsewhere / "secret").write_text("{{ messages }}")
+    (templates / "default.jinja").symlink_to(elsewhere / "secret")
+    assert refused(str(directory), roots=[directory]).field == "model.name"
     escape = f"{elsewhere}/../{directory.relative_to(elsewhere.parent)}"
     assert refused(escape, roots=[elsewhere]).field == "model.name"
 
