@@ -58,11 +58,18 @@ def fetch_checkpoint(
 
 def check_repository(name: str, revision: str | None) -> None:
     """Make sure that a repository is in the cache, or that the Hub has it."""
-    if isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
+    if is_cached(name, revision):
         return
     with _hub_errors(name, revision):
         url = hf_hub_url(name, "config.json", revision=revision)
         get_hf_file_metadata(url, timeout=_PROBE_SECONDS)
+
+
+def is_cached(name: str, revision: str | None) -> bool:
+    """Return whether a repository's configuration is in the cache."""
+    with _hub_errors(name, revision):
+        found = try_to_load_from_cache(name, "config.json", revision=revision)
+    return isinstance(found, str)
 
 
 def _snapshot(

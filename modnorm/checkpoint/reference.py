@@ -102,9 +102,9 @@ def check_offline(name: str, revision: str | None) -> None:
 
     if not constants.HF_HUB_OFFLINE:
         return
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - loads httpx
+    from modnorm.checkpoint.hub import is_cached  # noqa: PLC0415 - loads httpx
 
-    if not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
+    if not is_cached(name, revision):
         raise PreconditionError(
             f"{name} is not on this machine, and HF_HUB_OFFLINE forbids a download",
             field="model.name",

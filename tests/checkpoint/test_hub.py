@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
 )
 
 from modnorm.checkpoint import hub
-from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.reference import check_offline, resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError, UnavailableError
 from tests.faults import error_at
@@ -138,3 +138,10 @@ def test_a_cached_model_asks_nobody(monkeypatch, tmp_path):
     monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_, **__: str(cached))
     monkeypatch.setattr(hub, "get_hf_file_metadata", lambda *_, **__: pytest.fail("was asked"))
     hub.check_repository("some/cached", "main")
+
+
+@pytest.mark.parametrize("check", [hub.check_repository, check_offline])
+def test_a_name_that_no_repository_may_have_is_refused(check, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with error_at("model.name", kind=InvalidInputError):
+        check("some/of--two", None)
