@@ -20,67 +20,31 @@ from modnorm.perturbation.lineage import NO_LINEAGE, Lineage, Rounding, Step
 from modnorm.perturbation.low_rank import LowRankNoise
 
 
-class CandidateWriter:
-    """Writes one candidate, and resolves its coefficients if necessary."""
+class FullRankNoise:
+    """The noise of one tensor, drawn when it is needed."""
 
-    def __init__(
-        self, scheme: NoiseScheme, descriptor: Descriptor, rounding: Rounding, rank: int | None
-    ) -> None:
-        self._scheme = scheme
-        self._rank = rank
-        self._rounding = rounding
-        self._seed = descriptor.seed
-        self._radius = descriptor.radius
-        self._coefficients = descriptor.coefficients
+    def __init__(self, scheme: NoiseScheme, held: HeldTensor, seed: int) -> None:
+        self._device = held.device
+        self._by_block = scheme.portable
+        self._sample = partial(sample_noise, scheme, held, seed)
+        self._whole: torch.Tensor | None = None
 
-    def write(
-        self, tensors: Mapping[str, HeldTensor], scales: Sequence[TensorScale]
-    ) -> tuple[float, ...]:
-        """Write all active tensors; return the coefficients in the order of `scales`."""
-        if self._coefficients is not None:
-            for scale, coefficient in zip(scales, self._coefficients, strict=True):
-                held = tensors[scale.name]
-                held.write(coefficient, self._noise(held), self._rounding)
-            return self._coefficients
-        resolved = [self._resolve_and_write(tensors[scale.name], scale) for scale in scales]
-        return tuple(torch.stack(resolved).tolist()) if resolved else ()
+    def norm(self, norm: Norm) -> torch.Tensor:
+        """Return a norm of the whole tensor's noise, 0-d fp32; nothing waits for the device."""
+        if norm is Norm.UNIT:
+            return torch.ones((), dtype=torch.float32, device=self._device)
+        return natural_norm(self._drawn(), norm)
 
-    def _resolve_and_write(self, held: HeldTensor, scale: TensorScale) -> torch.Tensor:
-        """Write one tensor; return its coefficient, 0-d fp32.
+    def block(self, block: Block) -> torch.Tensor:
+        """Return the noise of a block, fp32; a portable scheme draws a block alone."""
+        if self._by_block and self._whole is None:
+            return self._sample(block)
+        return block.of(self._drawn())
 
-        With noise of full rank it does not wait for the device.
-        """
-        if self._rank is not None:
-            noise = self._low_rank(held, self._rank)
-            coefficient = self._coefficient(noise.norm(scale.norm), scale)
-            held.write(coefficient.item(), noise.block, self._rounding)
-            return coefficient
-        if scale.norm is Norm.UNIT:
-            one = torch.ones((), dtype=torch.float32, device=held.device)
-            coefficient = self._coefficient(one, scale)
-            held.write(coefficient, self._noise(held), self._rounding)
-            return coefficient
-        whole = self._sample(held, None)
-        coefficient = self._coefficient(natural_norm(whole, scale.norm), scale)
-        held.write(coefficient, partial(cut_noise, whole), self._rounding)
-        return coefficient
-
-    def _coefficient(self, norm: torch.Tensor, scale: TensorScale) -> torch.Tensor:
-        return coefficient_of(norm, cast("float", scale.scale), self._radius)
-
-    def _noise(self, held: HeldTensor) -> Callable[[Block], torch.Tensor]:
-        """Return the noise by block; a portable scheme generates each block alone."""
-        if self._rank is not None:
-            return self._low_rank(held, self._rank).block
-        if self._scheme.portable:
-            return partial(self._sample, held)
-        return partial(cut_noise, self._sample(held, None))
-
-    def _low_rank(self, held: HeldTensor, rank: int) -> LowRankNoise:
-        return LowRankNoise.draw(held.tensor, rank, seed=self._seed, device=held.device)
-
-    def _sample(self, held: HeldTensor, block: Block | None) -> torch.Tensor:
-        return sample_noise(self._scheme, held, self._seed, block)
+    def _drawn(self) -> torch.Tensor:
+        if self._whole is None:
+            self._whole = self._sample(None)
+        return self._whole
 
 
 def sample_noise(
@@ -223,8 +187,24 @@ class CandidateWeights:
     def _write(
         self, scheme: NoiseScheme, descriptor: Descriptor, scale_map: ScaleMap
     ) -> tuple[float, ...]:
-        writer = CandidateWriter(scheme, descriptor, self._rounding, scale_map.rank)
-        coefficients = writer.write(self._held, scale_map.active)
+        """Write all active tensors; return their coefficients."""
+        rank, seed, coefficients = scale_map.rank, descriptor.seed, descriptor.coefficients
+        resolved = list[torch.Tensor]()
+        for index, scale in enumerate(scale_map.active):
+            held = self._held[scale.name]
+            noise = (
+                FullRankNoise(scheme, held, seed)
+                if rank is None
+                else LowRankNoise.draw(held.tensor, rank, seed=seed, device=held.device)
+            )
+            if coefficients is None:
+                norm, divisor = noise.norm(scale.norm), cast("float", scale.scale)
+                resolved.append(coefficient_of(norm, divisor, descriptor.radius))
+                held.write(resolved[-1], noise.block, self._rounding)
+            else:
+                held.write(coefficients[index], noise.block, self._rounding)
+        if coefficients is None:
+            coefficients = tuple(torch.stack(resolved).tolist()) if resolved else ()
         _check_finite(coefficients, scale_map.active)
         return coefficients
 
