@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from mpmath import mpc
 from mpmath.ctx_mp import MPContext
+from mpmath.libmp import to_rational
 
 DIGITS = 50
 MAX_BITS = 10_000
@@ -191,17 +192,10 @@ def _show_part(part: mpc, digits: int) -> str:
     if abs(part) < _NEGLIGIBLE:
         return "0"
     if abs(_context.mag(part)) <= _MAX_ARGUMENT_BITS:
-        near = _rational(part).limit_denominator(_MAX_DENOMINATOR)
+        near = Fraction(*to_rational(part._mpf_)).limit_denominator(_MAX_DENOMINATOR)
         if abs(_context.mpf(near.numerator) / near.denominator - part) < _NEGLIGIBLE * abs(part):
             return str(near)
     return str(_context.nstr(part, digits))
-
-
-def _rational(part: mpc) -> Fraction:
-    sign, mantissa, exponent, _ = part._mpf_
-    scale = Fraction(2 ** max(exponent, 0), 2 ** max(-exponent, 0))
-    exact = int(mantissa) * scale
-    return -exact if sign else exact
 
 
 def _exact_root(base: Value, exponent: Value) -> Fraction | None:
