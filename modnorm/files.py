@@ -6,7 +6,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,6 +81,20 @@ def read_text(path: Path, *, most: int) -> str:
         raise ValueError(
             f"it is not UTF-8 text: byte {error.start + 1} is no character"
         ) from error
+
+
+def existing_path(name: str) -> Path | None:
+    """Return an absolute path with links resolved; None if nothing exists there."""
+    try:
+        path = Path(name).expanduser().resolve()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, no such home, a zero byte
+        return None
+
+
+def lies_under(path: Path, folders: Sequence[Path]) -> bool:
+    """Return whether a path without links is in one of some folders."""
+    return any(path.is_relative_to(folder.resolve()) for folder in folders)
 
 
 def read_fault(error: Exception) -> str:

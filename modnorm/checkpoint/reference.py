@@ -16,6 +16,7 @@ from modnorm.checkpoint.checkpoint_files import (
 )
 from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.files import existing_path, lies_under
 from modnorm.hints import did_you_mean
 
 _BUNDLED = Path(__file__).parent.parent / "bundled" / "models"
@@ -126,34 +127,30 @@ def _local_directory(name: str, roots: Sequence[Path] | None) -> Path | None:
     if name in bundled_models():
         return _BUNDLED / name
     explicit = name.startswith(("/", ".", "~"))
-    directory = _existing_directory(name)
-    bounds = None if roots is None else [root.resolve() for root in roots]
-    if directory is not None and (bounds is None or _lies_under(directory, bounds)):
-        _refuse_links_out(name, directory, bounds)
-        return directory
+    directory = existing_path(name)
+    if directory is not None and directory.is_dir():
+        if roots is None:
+            return directory
+        if lies_under(directory, roots):
+            _refuse_links_out(name, directory, roots)
+            return directory
     if not explicit:
         return None
-    if bounds is not None:
+    if roots is not None:
         raise _outside(name)
     raise InvalidInputError(f"there is no directory {name!r}", field="model.name")
 
 
-def _refuse_links_out(name: str, directory: Path, bounds: Sequence[Path] | None) -> None:
-    """Refuse a model with links to files outside of `bounds`."""
-    if bounds is None:
-        return
+def _refuse_links_out(name: str, directory: Path, roots: Sequence[Path]) -> None:
+    """Refuse a model with links to files outside of the roots."""
     try:
         files = [*directory.iterdir(), *directory.glob(_NAMED_TEMPLATES)]
         links = [file for file in files if file.is_symlink()]
-        astray = [link.name for link in links if not _lies_under(link.resolve(), bounds)]
+        astray = [link.name for link in links if not lies_under(link.resolve(), roots)]
     except (OSError, RuntimeError):  # unreadable, or links in a circle
         astray = ["."]
     if astray:
         raise _outside(f"{name}/{astray[0]}")
-
-
-def _lies_under(path: Path, bounds: Sequence[Path]) -> bool:
-    return any(path.is_relative_to(bound) for bound in bounds)
 
 
 def _outside(name: str) -> InvalidInputError:
@@ -163,14 +160,6 @@ def _outside(name: str) -> InvalidInputError:
         field="model.name",
         remedy="put the model under one of the configured model roots",
     )
-
-
-def _existing_directory(name: str) -> Path | None:
-    try:
-        path = Path(name).expanduser().resolve()
-        return path if path.is_dir() else None
-    except (OSError, RuntimeError, ValueError):  # too long, no such home, a zero byte
-        return None
 
 
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model")

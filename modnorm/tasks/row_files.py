@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError, shortened
+from modnorm.files import existing_path, lies_under
 from modnorm.spec import DataSpec
 from modnorm.tasks.columns import number_text
 
@@ -50,8 +51,8 @@ def find_file(folder: Path, stem: str) -> Path | None:
 
 def resolve_file(source: str, field: str, roots: Sequence[Path] | None) -> Path:
     """Return a file's path with links resolved; a file outside the roots counts as missing."""
-    paths = map(_existing, (source, *(str(root / source) for root in roots or ())))
-    found = [path for path in paths if path and _lies_under(path, roots)]
+    paths = map(existing_path, (source, *(str(root / source) for root in roots or ())))
+    found = [path for path in paths if path and (roots is None or lies_under(path, roots))]
     for path in found:
         if path.is_file():
             return path
@@ -77,18 +78,6 @@ def _search_hint(source: str, roots: Sequence[Path] | None) -> str | None:
     if roots is not None:
         return "relative paths start at a data root, or at the service's working directory"
     return f"relative paths start at the working directory, {Path.cwd()}"
-
-
-def _lies_under(path: Path, roots: Sequence[Path] | None) -> bool:
-    return roots is None or any(path.is_relative_to(root.resolve()) for root in roots)
-
-
-def _existing(source: str) -> Path | None:
-    try:
-        path = Path(source).expanduser().resolve()
-        return path if path.exists() else None
-    except (OSError, RuntimeError, ValueError):  # path too long, no such home, a zero byte
-        return None
 
 
 def _readable(rows: Iterator[RawRow], source: str, named_by: str) -> Iterator[RawRow]:
