@@ -73,7 +73,7 @@ def export(
     from modnorm.checkpoint.writing import require_new
     from modnorm.cli.predict import open_ensemble
     from modnorm.client import model_export
-    from modnorm.perturbation.adapters import export_candidate, export_state, require_adapters
+    from modnorm.perturbation.exports import export_candidate, export_state, require_adapters
     from modnorm.prediction.ensemble_definition import define_ensemble
     from modnorm.prediction.predictor import BasePlace
 

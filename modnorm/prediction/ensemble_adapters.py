@@ -9,7 +9,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.writing import atomic_directory, require_new
 from modnorm.errors import ConflictError
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.adapters import export_candidate, require_adapters, write_adapter
+from modnorm.perturbation.exports import export_candidate, require_adapters, write_adapter
 from modnorm.perturbation.model_card import adapter_card, candidate_facts, model_card
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.prediction.manifest import EnsembleManifest

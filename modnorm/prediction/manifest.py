@@ -17,8 +17,8 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
 from modnorm.files import read_fault, read_text
-from modnorm.perturbation.adapters import candidate_digests
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.exports import candidate_digests
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
 from modnorm.spec.section import located_fault
 from modnorm.tasks.row_files import Raw

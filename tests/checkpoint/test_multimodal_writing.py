@@ -9,8 +9,8 @@ from transformers import Gemma3ForConditionalGeneration
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.checkpoint.writing import cast_checkpoint
-from modnorm.perturbation.adapters import export_candidate
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.exports import export_candidate
 from modnorm.perturbation.methods import build_scale_map
 from tests.checkpoint.conftest import ODD_SIZES
 from tests.random_models import random_model

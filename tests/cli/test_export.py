@@ -10,8 +10,8 @@ from safetensors.numpy import load_file
 from modnorm.analysis.run_data import CandidateRow
 from modnorm.analysis.run_files import SCALE_MAP
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.perturbation.adapters import adapter_tensors, export_candidate
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.exports import adapter_tensors, export_candidate
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.tasks import Judgement
 from modnorm.v1 import experiment_pb2 as experiments

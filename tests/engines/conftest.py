@@ -20,8 +20,8 @@ from modnorm.engines import Drafts, Engine, EngineSettings, GenerationLimits, lo
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm.worker_context import WorkerContext, preload_workers
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.adapters import write_adapter
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.exports import write_adapter
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.tasks.protocol import Message
 from tests.engines.exported_adapters import ANSWER_TOKENS, Adapter

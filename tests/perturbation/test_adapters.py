@@ -14,9 +14,9 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import CandidateError, IncompatibleError, InvalidInputError
 from modnorm.noise import Block
-from modnorm.perturbation.adapters import adapter_tensors, write_adapter
 from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.exports import adapter_tensors, write_adapter
 from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.methods import build_scale_map
 from tests.random_models import random_model

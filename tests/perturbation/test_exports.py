@@ -10,8 +10,8 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import load_engine
 from modnorm.errors import ConflictError, IncompatibleError
-from modnorm.perturbation.adapters import export_candidate, export_state
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.exports import export_candidate, export_state
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import build_scale_map
 

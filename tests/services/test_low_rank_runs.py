@@ -10,7 +10,7 @@ from modnorm.cli.run import follow_to_end, submit_here
 from modnorm.client.embedded import embedded_client
 from modnorm.client.model_export import ranked_candidate
 from modnorm.client.settings import ClientSettings
-from modnorm.perturbation.adapters import export_candidate
+from modnorm.perturbation.exports import export_candidate
 from verification.fuzz.stored import small_spec
 from verification.labs.bundled_tasks import bundled_task
 

@@ -1,7 +1,8 @@
-"""Export of a low-rank candidate as a LoRA adapter, in the format of PEFT.
+"""Export of candidates and trained states as checkpoints, and of low-rank candidates as adapters.
 
-Part `w` of a matrix has the perturbation `c * B A`, with the coefficient `c` of its matrix and the
-factors of `modnorm.perturbation.low_rank`. The adapter holds, in float32,
+An adapter is a LoRA adapter in the format of PEFT. Part `w` of a matrix has the perturbation
+`c * B A`, with the coefficient `c` of its matrix and the factors of
+`modnorm.perturbation.low_rank`. The adapter holds, in float32,
 
     lora_A = A        lora_B = fl32( c * B )
 
