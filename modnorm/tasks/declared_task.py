@@ -5,13 +5,14 @@ import json
 import re
 import string
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import re2
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault
@@ -132,6 +133,19 @@ def _columns_of(template: str) -> set[str]:
         if name is not None:
             names.add(name)
     return names
+
+
+class _Texts(string.Formatter):
+    """Formats a template by columns; names such as `question.text` are whole columns, too."""
+
+    @override
+    def get_field(
+        self, field_name: str, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> tuple[object, str]:
+        return kwargs[field_name], field_name
+
+
+_TEXTS = _Texts()
 
 
 def is_task_file(name: str) -> bool:
@@ -281,10 +295,10 @@ class DeclaredTask(AnswerTask):
 
     def messages(self, row: Row) -> tuple[Message, ...]:
         prompt = self._declaration.prompt
-        user = Message("user", prompt.user.format(**row))
+        user = Message("user", _TEXTS.vformat(prompt.user, (), row))
         if prompt.system is None:
             return (user,)
-        return Message("system", prompt.system.format(**row)), user
+        return Message("system", _TEXTS.vformat(prompt.system, (), row)), user
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
         answer = self._extract(completion)

@@ -42,6 +42,14 @@ def test_the_example_is_a_task_that_conforms():
     assert (task.name, task.max_tokens) == ("capitals", 64)
 
 
+@pytest.mark.parametrize("column", ["question.text", "question[0]", "0", "two words"])
+def test_a_prompt_names_columns_of_any_name(declare, column):
+    path = declare(columns=[column, "capital"], prompt={"user": f"Q: {{{column}}} {{{{a}}}}"})
+    task = load_task(path)
+    (user,) = task.messages(task.parse({column: "where {b}?", "capital": "Paris"}))
+    assert user.content == "Q: where {b}? {a}"
+
+
 def test_the_scorer_changes_with_the_declaration(declare):
     first = load_task(declare()).scorer
     assert first.startswith("capitals-")
