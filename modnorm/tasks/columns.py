@@ -128,6 +128,8 @@ def number(value: object) -> object:
 
 def number_text(value: float | Decimal) -> str:
     """Return a finite number's decimal text, without an exponent and trailing zeros."""
+    if isinstance(value, int):
+        return str(value)
     text = format(Decimal(repr(value)) if isinstance(value, float) else value, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text
@@ -158,7 +160,7 @@ def optional_text(raw: Mapping[str, object], column: str) -> str:
     if _is_missing(value):
         return ""
     if isinstance(value, int | float | Decimal) and type(value) is not bool:
-        if not math.isfinite(value):
+        if not isinstance(value, int) and not math.isfinite(value):
             raise InvalidInputError("must be finite", field=column)
         return number_text(value)
     if not isinstance(value, str):

@@ -150,6 +150,11 @@ def _cell(value):
         (str(CAPITALS), {"country": 98.0, "capital": 5}, {"country": "98", "capital": "5"}),
         (
             str(CAPITALS),
+            {"country": 2**53 + 1, "capital": -(2**62) - 1},
+            {"country": "9007199254740993", "capital": "-4611686018427387905"},
+        ),
+        (
+            str(CAPITALS),
             {"country": 1e-7, "capital": True},
             {"country": "0.0000001", "capital": "True"},
         ),
