@@ -33,16 +33,6 @@ def no_poll() -> None:
     """Poll nothing between decode steps."""
 
 
-def not_the_base(cause: str) -> EngineError:
-    """Return the error of an engine whose weights are neither base nor candidate.
-
-    It is unknown which of its copies is right, so the weights are not repaired.
-    """
-    return EngineError(
-        f"the weights are not the base any more: {cause}", remedy="load the model again"
-    )
-
-
 class Finish(StrEnum):
     """The reason why a completion ended."""
 

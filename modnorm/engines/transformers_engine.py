@@ -1,7 +1,6 @@
 """The engine on Hugging Face transformers, for any CPU and any GPU that torch supports."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -18,25 +17,16 @@ from modnorm.checkpoint.pretrained import (
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, require_same_architecture
+from modnorm.engines.candidate_engine import CandidateEngine
 from modnorm.engines.causal import ATTENTION, CausalModel, bytes_per_token
 from modnorm.engines.decoding import Decoder
-from modnorm.engines.protocol import (
-    Completion,
-    Finish,
-    GenerationLimits,
-    engine_failures,
-    no_poll,
-    not_the_base,
-)
+from modnorm.engines.protocol import Completion, Finish, GenerationLimits, engine_failures, no_poll
 from modnorm.engines.settings import DEFAULT_SHARE
 from modnorm.engines.vllm.memory import weight_bytes
-from modnorm.errors import DoesNotFitError, IncompatibleError, PreconditionError
-from modnorm.geometry.scale_map import ScaleMap
+from modnorm.errors import DoesNotFitError, IncompatibleError
 from modnorm.noise import Block
 from modnorm.perturbation.candidate_weights import CandidateWeights
-from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.held_tensor import WeightView
-from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
 
 
 def weight_views(
@@ -93,7 +83,7 @@ GPU_CACHE_SHARE = 0.5
 of slots, and so the rounding, must not depend on other processes."""
 
 
-class TransformersEngine:
+class TransformersEngine(CandidateEngine):
     """One model in the dtype of its arithmetic, and a pristine copy in the checkpoint's dtype."""
 
     def __init__(
@@ -104,6 +94,7 @@ class TransformersEngine:
         max_rows: int = MAX_ROWS,
         gpu_share: float = DEFAULT_SHARE,
     ) -> None:
+        super().__init__()
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
         self._encoder = PromptEncoder(checkpoint)
@@ -115,7 +106,7 @@ class TransformersEngine:
         limit_threads(weight_bytes(self.layout, arithmetic, 1))
         model = _load(checkpoint, arithmetic, device)
         with engine_failures(f"copying the weights of {checkpoint.name}"):
-            self._weights = CandidateWeights(
+            self._weights: CandidateWeights = CandidateWeights(
                 self.layout,
                 weight_views(self.layout, model, arithmetic),
                 model_digest=checkpoint.digest,
@@ -125,9 +116,6 @@ class TransformersEngine:
         self._model = CausalModel(model)
         self._max_rows = max_rows
         self._cache_tokens = cache // bytes_per_token(model.config, arithmetic)
-        self._candidate: Descriptor | None = None
-        self._is_restored = True
-        """Whether the weights are the base outside of a candidate."""
         self._requests = 0
         """Requests that run."""
 
@@ -149,66 +137,18 @@ class TransformersEngine:
             "mode": "fast",
         }
 
+    @property
+    def _is_answering(self) -> bool:
+        return self._requests > 0
+
     def replace_model(self, checkpoint: Checkpoint) -> None:
-        if self._candidate or self._requests:
-            raise PreconditionError("the engine holds a candidate or a request")
+        self._require_unused()
         stored = require_same_architecture(self._checkpoint, self._dtype, checkpoint)
         with engine_failures(f"reading the weights of {checkpoint.name}"):
             self._weights.replace_model(
                 checkpoint.digest, partial(stored.read_unchanged, checkpoint.digest)
             )
         self._checkpoint, self._encoder = checkpoint, PromptEncoder(checkpoint)
-
-    def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
-        changes = (lineage.digest if lineage else NO_LINEAGE) != self._weights.state
-        if self._candidate or (changes and self._requests):
-            raise PreconditionError("the engine holds a candidate or a request")
-        self._require_restored()
-        with engine_failures("applying a lineage"):
-            self._weights.rebase(lineage, poll=poll)
-
-    def moments(self) -> Sequence[tuple[float, float]]:
-        with engine_failures("reading the weights"):
-            return self._weights.moments()
-
-    @contextmanager
-    def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:
-        resolved = self._write_candidate(descriptor, scale_map)
-        try:
-            yield resolved
-        finally:
-            self._restore_base()
-
-    def _write_candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
-        if self._candidate:
-            raise PreconditionError("the engine already holds a candidate")
-        self._require_base()
-        try:
-            with engine_failures("writing the candidate's weights"):
-                resolved = self._weights.apply(descriptor, scale_map)
-        except BaseException:
-            self._restore_base()
-            raise
-        self._candidate = resolved
-        return resolved
-
-    def _restore_base(self) -> None:
-        self._candidate, self._is_restored = None, False
-        with engine_failures("restoring the weights"):
-            self._weights.restore()
-        self._is_restored = True
-
-    def _require_base(self) -> None:
-        """Compare weights and pristine copy bit for bit, before a candidate is written."""
-        self._require_restored()
-        with engine_failures("comparing the weights with the base"):
-            pristine = self._weights.is_pristine()
-        if not pristine:
-            raise not_the_base("something else wrote to them")
-
-    def _require_restored(self) -> None:
-        if not self._is_restored:
-            raise not_the_base("a restore has failed")
 
     def generate(
         self,
@@ -247,10 +187,6 @@ class TransformersEngine:
                 )
         finally:
             self._requests -= 1
-
-    def weights_sha256(self) -> str:
-        with engine_failures("reading the weights"):
-            return self._weights.sha256()
 
     def close(self) -> None:
         on_gpu = self._model.device.type == "cuda"

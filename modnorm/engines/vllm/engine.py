@@ -16,6 +16,7 @@ from modnorm.checkpoint.checkpoint_files import require_unchanged
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, require_same_architecture
+from modnorm.engines.candidate_engine import CandidateEngine
 from modnorm.engines.drafts.matching import CONTEXT, PromptRows
 from modnorm.engines.protocol import Completion, GenerationLimits, no_poll
 from modnorm.engines.settings import Drafts, EngineSettings
@@ -32,7 +33,6 @@ from modnorm.engines.vllm.start import (
 from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
 
 
 class AnswerFeed:
@@ -85,16 +85,16 @@ FIRST_TOKENS = 2048
 """Prompt tokens that start a request; the other prompts are submitted while steps run."""
 
 
-class VllmEngine:
+class VllmEngine(CandidateEngine):
     """One model in vLLM, in the checkpoint's dtype, and its pristine copy."""
 
     def __init__(self, checkpoint: Checkpoint, settings: EngineSettings | None = None) -> None:
+        super().__init__()
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
         self._settings = settings or EngineSettings()
         self._encoder = PromptEncoder(checkpoint)
         self.layout, self._dtype = stored.layout, stored.dtype
-        self._candidate: Descriptor | None = None
         self._requests = 0
         """Prompts submitted so far, which number the requests of vLLM."""
         self._waiting: dict[str, int] = {}
@@ -108,9 +108,9 @@ class VllmEngine:
             sizes = engine_sizes(checkpoint, stored.layout, stored.dtype, self._settings)
             self._sequences = sizes.sequences
             digest = checkpoint.digest
-            self._ranks = RankGroup(self._engine, stored.layout, stored.dtype, digest)
+            self._weights: RankGroup = RankGroup(self._engine, stored.layout, stored.dtype, digest)
             drafts = self._settings.drafts is Drafts.POPULATION
-            self._feed = AnswerFeed(self._ranks) if drafts else None
+            self._feed = AnswerFeed(self._weights) if drafts else None
             require_unchanged(checkpoint.directory, digest)
         except BaseException:
             self.close()
@@ -134,55 +134,36 @@ class VllmEngine:
             **threads,
             "arithmetic": dtype_name(self._dtype),
             "mode": str(chosen_numerics()),
-            "tensor_parallel": str(self._ranks.size),
+            "tensor_parallel": str(self._weights.size),
             "sequences": str(self._sequences),
             **recorded_settings(self._engine),
         }
 
+    @property
+    def _is_answering(self) -> bool:
+        return bool(self._waiting)
+
     def replace_model(self, checkpoint: Checkpoint) -> None:
-        if self._candidate or self._waiting:
-            raise PreconditionError("the engine holds a candidate or a request")
+        self._require_unused()
         require_same_architecture(self._checkpoint, self._dtype, checkpoint)
-        self._ranks.replace_model(checkpoint)
+        self._weights.replace_model(checkpoint)
         self._checkpoint, self._encoder = checkpoint, PromptEncoder(checkpoint)
-
-    def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
-        changes = (lineage.digest if lineage else NO_LINEAGE) != self._ranks.state
-        if self._candidate or (changes and self._waiting):
-            raise PreconditionError("the engine holds a candidate or a request")
-        self._require_idle()
-        self._ranks.require_restored()
-        self._ranks.rebase(lineage, poll or no_poll)
-
-    def moments(self) -> Sequence[tuple[float, float]]:
-        return self._ranks.moments()
 
     @contextmanager
     def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:
-        resolved = self._write_candidate(descriptor, scale_map)
-        try:
+        self._require_idle()
+        with super().candidate(descriptor, scale_map) as resolved:
+            self._unchecked = False
             yield resolved
             if self._unchecked:
-                self._require_finite(self._ranks.has_finite_logits())
-        finally:
-            self._candidate = None
-            try:
-                self._abort()
-            finally:
-                self._ranks.restore()
+                self._require_finite(self._weights.has_finite_logits())
 
-    def _write_candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
-        if self._candidate:
-            raise PreconditionError("the engine already holds a candidate")
-        self._require_idle()
-        self._ranks.require_base()
+    def _restore_base(self) -> None:
+        self._candidate = None
         try:
-            resolved = self._ranks.apply(descriptor, scale_map)
-        except BaseException:
-            self._ranks.restore()
-            raise
-        self._candidate, self._unchecked = resolved, False
-        return resolved
+            self._abort()
+        finally:
+            super()._restore_base()
 
     def generate(
         self,
@@ -216,8 +197,8 @@ class VllmEngine:
             return
         self._require_idle()
         if self._candidate is None:
-            self._ranks.require_restored()
-        checks = self._ranks.logit_checks()
+            self._require_restored()
+        checks = self._weights.logit_checks()
         waiting: dict[str, int] = {}
         self._waiting, self._unchecked = waiting, True
         try:
@@ -231,7 +212,7 @@ class VllmEngine:
                 if submitted < len(prompts):
                     submitted = self._submit(prompts, limits, submitted, self._step_tokens)
                 if len(finished) == len(waiting):
-                    self._require_finite(self._ranks.has_finite_logits())
+                    self._require_finite(self._weights.has_finite_logits())
                     self._unchecked = False
                 elif steps % CHECK_EVERY == 0:
                     self._require_finite(next(checks))
@@ -315,13 +296,10 @@ class VllmEngine:
                 "the engine is answering another request", remedy="close its generator first"
             )
 
-    def weights_sha256(self) -> str:
-        return self._ranks.sha256()
-
     def close(self) -> None:
         with vllm_failures("closing vLLM"):
             self._engine.engine_core.shutdown()
             del self._engine
-            for held in ("_ranks", "_feed"):  # a start that failed has set neither
+            for held in ("_weights", "_feed"):  # a start that failed has set neither
                 self.__dict__.pop(held, None)
             cleanup_dist_env_and_memory()

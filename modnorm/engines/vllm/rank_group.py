@@ -9,7 +9,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from modnorm.checkpoint.families import Layout, PhysicalTensor
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import weights_sha256
-from modnorm.engines.protocol import not_the_base
+from modnorm.engines.protocol import no_poll
 from modnorm.engines.vllm.serialization import (
     Answer,
     Value,
@@ -43,29 +43,20 @@ class RankGroup:
         """Digest of the scale map that the ranks have."""
         self.state: str | None = NO_LINEAGE
         """Digest of the base's lineage; None after a failed `rebase`."""
-        self._is_restored = True
-        """Whether the weights are the base outside of a candidate."""
         with _calling("hold", engine):
             answers = engine.collective_rpc("modnorm_hold", args=(model_digest,))
         self.size = len(_values("hold", answers))
 
-    def require_base(self) -> None:
-        """Compare weights and pristine copies bit for bit, before a candidate is written."""
-        self.require_restored()
-        if not all(self._call("is_pristine")):
-            raise not_the_base("something else wrote to them")
+    def is_pristine(self) -> bool:
+        """Compare weights and pristine copies bit for bit."""
+        return all(self._call("is_pristine"))
 
-    def require_restored(self) -> None:
-        """Refuse to work with weights whose last restore failed."""
-        if not self._is_restored:
-            raise not_the_base("a restore has failed")
-
-    def rebase(self, lineage: Lineage | None, poll: Callable[[], None]) -> None:
+    def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make the end of a lineage the base on every rank; None for the model."""
         if self.state == (lineage.digest if lineage else NO_LINEAGE):
             return
         for stage in lineage.stages(self.state, SEEDS_PER_CALL) if lineage else (None,):
-            poll()
+            (poll or no_poll)()
             held, self.state = self.state, None
             self._call("rebase", *pack_lineage(stage, held))
             self.state = stage.digest if stage else NO_LINEAGE
@@ -95,9 +86,7 @@ class RankGroup:
 
     def restore(self) -> None:
         """Restore the base on every rank."""
-        self._is_restored = False
         self._call("restore")
-        self._is_restored = True
 
     def has_finite_logits(self) -> bool:
         """Whether all logits since the last change of weights are finite."""

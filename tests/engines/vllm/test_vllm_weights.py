@@ -154,14 +154,14 @@ def test_only_missing_steps_are_sent(
     steps = [es_step((seed, seed + 10), (0.0, 1.0), 0.02) for seed in range(6)]
     long = Lineage(float32.digest, "portable-v1", steps=tuple(steps))
     other = Lineage(float32.digest, "portable-v1", steps=tuple(steps[::-1]))
-    call, sent = ours._ranks._call, []
+    call, sent = ours._weights._call, []
 
     def noted(method: str, *given: object) -> list[Value]:
         if method == "rebase":
             sent.append(str(given[0]).count('"seeds"'))
         return call(method, *given)
 
-    monkeypatch.setattr(ours._ranks, "_call", noted)
+    monkeypatch.setattr(ours._weights, "_call", noted)
     for lineage in (
         long.until(3),
         long.until(4),
