@@ -7,7 +7,8 @@ first, so that it refuses a spec within a second.
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,6 +41,8 @@ from modnorm.tasks.row_loading import LoadedRows, is_dataset, load_data, needs_h
 from modnorm.tasks.task_errors import metric, render_prompts, shared_prompts
 
 _DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")
+_PROMPT = re.compile(r"prompts\.([0-9]+)")
+"""Field of an error about one of several prompts."""
 MAX_GENERATOR_BYTES = 256 * 2**20
 
 
@@ -54,15 +57,23 @@ class Splits:
     training: LoadedRows | None = None
     """Rows that the experts of a distillation answer."""
 
+    @property
+    def by_name(self) -> dict[str, LoadedRows]:
+        """The rows of each split that the spec has, by name, in the order of `rows_of`."""
+        splits = {
+            "selection": self.selection,
+            "heldout": self.heldout,
+            "development": self.development,
+            "training": self.training,
+        }
+        return {name: rows for name, rows in splits.items() if rows is not None}
+
     def prompts(self) -> list[Sequence[Message]]:
-        """Return the messages of the rows of all splits."""
-        development = self.development.rows if self.development else ()
-        training = self.training.rows if self.training else ()
+        """Return the messages of the rows of all splits, one split after another."""
         return [
-            *render_prompts(self.task, self.selection.rows, "selection row"),
-            *render_prompts(self.task, self.heldout.rows, "heldout row"),
-            *render_prompts(self.task, development, "development row"),
-            *render_prompts(self.task, training, "training row"),
+            prompt
+            for name, loaded in self.by_name.items()
+            for prompt in render_prompts(self.task, loaded.rows, f"{name} row")
         ]
 
     def heldout_of(self, prompts: Sequence[Sequence[Message]]) -> Sequence[Sequence[Message]]:
@@ -122,7 +133,7 @@ def development_of(spec: ExperimentSpec) -> tuple[str, DataSpec | None]:
     return "iterative.development", spec.iterative.development if spec.iterative else None
 
 
-def _rows_of(spec: ExperimentSpec) -> dict[str, DataSpec]:
+def rows_of(spec: ExperimentSpec) -> dict[str, DataSpec]:
     """Return the rows that a spec names, by their field."""
     field, development = development_of(spec)
     named = {
@@ -170,7 +181,7 @@ def load_splits(
     task = task_of(spec)
     loaded = {
         field: load_data(task, rows, field=field, roots=roots, folders=folders)
-        for field, rows in _rows_of(spec).items()
+        for field, rows in rows_of(spec).items()
     }
     check_no_row_is_shared(task, loaded)
     check_metric(task, loaded["task.heldout"])
@@ -247,7 +258,7 @@ def check_locally(
     task = task_of(spec)
     loaded = {
         field: rows
-        for field, named in _rows_of(spec).items()
+        for field, named in rows_of(spec).items()
         if (rows := _local_rows(task, named, field, folders)) is not None
     }
     if heldout := loaded.get("task.heldout"):
@@ -260,8 +271,11 @@ def check_locally(
 def remarks_on_rows(spec: ExperimentSpec, data: Splits) -> list[str]:
     """Return remarks on rows that occur twice, and on a calibration with few rows."""
     heldout = data.heldout.rows
-    choosing = {"selection": data.selection, "development": data.development}
-    splits = {name: split.rows for name, split in choosing.items() if split is not None}
+    splits = {
+        name: loaded.rows
+        for name, loaded in data.by_name.items()
+        if name in {"selection", "development"}
+    }
     remarks = [
         f"{count} of {len(heldout)} held-out rows have the prompts of {name} rows"
         for name, rows in splits.items()
@@ -328,3 +342,42 @@ def _check_local_model(
     if spec.iterative and spec.iterative.generator:
         tensors = [(tensor.name, tensor.shape) for tensor in physical_layout(config)]
         find_generator(spec.iterative.generator, None).check_model(tensors)
+
+
+@contextmanager
+def naming_rows(spec: ExperimentSpec, data: Splits) -> Iterator[None]:
+    """Replace the prompt's index in an error by the source and the place of its row."""
+    try:
+        yield
+    except InvalidInputError as error:
+        index = prompt_at_fault(error)
+        if index is None:
+            raise
+        named = [
+            (field, f"{source.source}, {place}")
+            for (field, source), loaded in zip(
+                rows_of(spec).items(), data.by_name.values(), strict=True
+            )
+            for place in loaded.places
+        ]
+        field, row = named[index]
+        raise InvalidInputError(
+            f"{row}: {error.message}", field=field, remedy=error.remedy
+        ) from error
+
+
+def prompt_at_fault(error: InvalidInputError) -> int | None:
+    """Return the index of the prompt that an error is about, if any."""
+    match = _PROMPT.fullmatch(error.field or "")
+    return int(match[1]) if match else None
+
+
+def check_length(spec: ExperimentSpec, longest_prompt: int, max_tokens: int) -> None:
+    """Refuse an engine whose sequences are shorter than those of the task."""
+    bound, needed = spec.engine.max_model_len, longest_prompt + max_tokens
+    if bound is not None and bound < needed:
+        raise InvalidInputError(
+            f"the longest prompt has {longest_prompt} tokens, and {max_tokens} may follow",
+            field="engine.max_model_len",
+            remedy=f"raise it to {needed}, or omit it",
+        )

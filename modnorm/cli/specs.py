@@ -118,7 +118,7 @@ def _check_prompts(spec: "ExperimentSpec", data: "Splits", checkpoint: "Checkpoi
     """Refuse weights that do not fit their configuration, and rows that are too long."""
     from modnorm.checkpoint.prompts import PromptEncoder, check_fit
     from modnorm.checkpoint.weights import CheckpointWeights
-    from modnorm.prompt_checks import check_length, naming_rows
+    from modnorm.spec_checks import check_length, naming_rows
 
     CheckpointWeights(checkpoint)
     encoder = PromptEncoder(checkpoint)
@@ -132,19 +132,13 @@ def _check_prompts(spec: "ExperimentSpec", data: "Splits", checkpoint: "Checkpoi
 def _unchecked(spec: "ExperimentSpec") -> list[str]:
     """Return the inputs of a spec that are not on this machine."""
     from modnorm.checkpoint.reference import find_local_checkpoint
-    from modnorm.spec_checks import development_of
+    from modnorm.spec_checks import rows_of
     from modnorm.tasks.row_loading import needs_hub
 
-    sources = {"task.selection": spec.task.selection, "task.heldout": spec.task.heldout}
-    place, chosen_on = development_of(spec)
-    if chosen_on is not None:
-        sources[place] = chosen_on
-    if spec.distillation is not None:
-        sources["distillation.rows"] = spec.distillation.rows
     folders = settings().split_folders
     absent = [
         f"{field} ({rows.source})"
-        for field, rows in sources.items()
+        for field, rows in rows_of(spec).items()
         if needs_hub(rows.source, folders, field=field)
     ]
     if find_local_checkpoint(spec.model.name, spec.model.revision) is None:

@@ -93,12 +93,7 @@ class Distillation:
         self._settings = settings
         self._means = means
         self._task = splits.task
-        self._rows = {
-            "selection": splits.selection.rows,
-            "heldout": splits.heldout.rows,
-            "development": splits.development.rows if splits.development else (),
-            "training": splits.training.rows if splits.training else (),
-        }
+        self._rows = {name: loaded.rows for name, loaded in splits.by_name.items()}
 
     def run(self) -> DistillationDocument:
         """Take the stages that are not finished, and write the figures of all rounds."""

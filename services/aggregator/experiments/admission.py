@@ -15,7 +15,6 @@ from modnorm.analysis.run_data import select_ensemble
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.perturbation.methods import needs_profile
 from modnorm.prediction.ensemble_definition import check_votes, require_equal_prompts
-from modnorm.prompt_checks import check_length, naming_rows, prompt_at_fault
 from modnorm.sandbox import Runner
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from modnorm.services.aggregator.storage.lookups import StoredText, find_experiment, load_rows
@@ -27,12 +26,15 @@ from modnorm.spec.experiment import suffixed
 from modnorm.spec_checks import (
     check_calibration,
     check_engine,
+    check_length,
     check_names,
     check_radius_is_tested_elsewhere,
     check_resolved,
     find_generator,
     load_splits,
     names_stored_profile,
+    naming_rows,
+    prompt_at_fault,
     read_profile,
     remarks_on_rows,
 )
