@@ -25,7 +25,7 @@ def list_splits(*, folder: Folder = None) -> None:
     """List the named splits, their origins and local files."""
     from modnorm.tasks.catalogue import DATASETS
 
-    place = _folder(folder)
+    place = _folder(folder, "folder")
     listed = {task: list(_entries(data, place)) for task, data in DATASETS.items()}
     if emit_json([entry for entries in listed.values() for entry in entries]):
         return
@@ -60,7 +60,7 @@ def fetch_splits(
     from modnorm.tasks.catalogue import DATASETS
     from modnorm.tasks.data_fetch import fetch
 
-    place = _folder(to)
+    place = _folder(to, "to")
     source = expand_home(source, "from") if source is not None else None
     names = _fetchable(place, source) if every and not tasks else _named(tasks, every=every)
     documents = []
@@ -83,7 +83,7 @@ def check_splits(tasks: Tasks = None, *, every: All = False, folder: Folder = No
     tasks in the folder and lists the absent ones, since some are not public. Name the tasks that
     must be there.
     """
-    place = _folder(folder)
+    place = _folder(folder, "folder")
     documents = [
         document
         for task in _named(tasks, every=every)
@@ -114,8 +114,8 @@ def _check(task: str, place: Path, *, every: bool) -> dict[str, object] | None:
     return {"sound": _is_known(task) or None, **_document(task, splits)}
 
 
-def _folder(path: Path | None) -> Path:
-    return settings().fetched_folder if path is None else expand_home(path, "to")
+def _folder(path: Path | None, field: str) -> Path:
+    return settings().fetched_folder if path is None else expand_home(path, field)
 
 
 def _named(tasks: Sequence[str] | None, *, every: bool) -> list[str]:

@@ -147,6 +147,7 @@ def test_rows_of_unknown_content_are_not_called_sound(own, fetched, printed, mod
         (["fetch", "gsm8k", "chess"], "task"),
         (["check", "--all"], "folder"),
         (["check", "gsm8k"], "folder"),
+        (["check", "gsm8k", "--folder", "~nobody-here/x"], "folder"),
         (["fetch", "gsm8k", "--from", "no/such/folder"], "from"),
         (["fetch", "--all", "--from", "no/such/folder"], "from"),
         (["fetch", "gsm8k", "--from", "{own}", "--to", "{own}/gsm8k/train.jsonl"], "to"),
