@@ -4,7 +4,7 @@ A decode step on a GPU reads all weights once, and takes time for each of its se
 constants are fitted to Qwen2.5-Coder-0.5B and 1.5B in bfloat16 on an H200.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
@@ -21,7 +21,7 @@ from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.hints import one_of
 from modnorm.search.budgets import Budget, ensemble_budget, iterative_budget
 from modnorm.spec import DataSpec, DistillationSpec, ExperimentSpec
-from modnorm.spec_checks import task_of
+from modnorm.spec_checks import rows_of, task_of
 from modnorm.suites.cells import Cell, calibrates, ensembles_of
 from modnorm.tasks.catalogue import find_split
 from modnorm.tasks.row_loading import is_dataset, open_source
@@ -108,16 +108,14 @@ def estimate_cost(
 
     A task file of the spec has been read.
     """
-    rows = {"task.selection": spec.task.selection, "task.heldout": spec.task.heldout}
-    settings = spec.distillation
-    if settings is not None:
-        rows["distillation.rows"] = settings.rows
-        rows["distillation.development"] = settings.development
-    selection, heldout, *more = (_count(data, field) for field, data in rows.items())
-    plan = _plan(spec, count_rows)
+    rows = {field: _count(data, field) for field, data in rows_of(spec).items()}
+    selection, heldout = rows["task.selection"], rows["task.heldout"]
+    plan = _plan(spec, rows)
     counts = (plan.search, plan.development, plan.monitoring, plan.final_at_most, plan.base)
-    evaluations = sum(count or 0 for count in counts)
-    if settings is not None:
+    # All are known, as the numbers of rows are.
+    search, development, monitoring, final, base = (count or 0 for count in counts)
+    evaluations = search + development + monitoring + final + base
+    if (settings := spec.distillation) is not None:
         first = estimate_cost(spec.model_copy(update={"distillation": None}), rate, gpu=gpu)
         experts = settings.harvest.experts or spec.population.ensemble_sizes[-1]
         harvest = experts * settings.harvest.samples + settings.harvest.only_wrong
@@ -127,12 +125,11 @@ def estimate_cost(
         iterative, checkpoints = spec.iterative, 0
         if iterative is not None and iterative.development is not None:
             checkpoints = -(-iterative.updates // iterative.evaluate_every) + 1
-        answered = (plan.monitoring or 0) + (plan.final_at_most or 0)
-        jobs = (plan.search or 0) // selection + answered // heldout + 2 + checkpoints
-        searched = float((plan.search or 0) + (plan.development or 0) + selection)
-        final = (plan.final_at_most or 0) if spec.iterative else _expected_experts(spec) * heldout
-        voted = final + (plan.monitoring or 0) + heldout
-    rate = rate or _scaled_rate(spec, more[0] if more else selection, heldout, gpu)
+        jobs = search // selection + (monitoring + final) // heldout + 2 + checkpoints
+        searched = float(search + development + selection)
+        voting = final if iterative else _expected_experts(spec) * heldout
+        voted = voting + monitoring + heldout
+    rate = rate or _scaled_rate(spec, rows.get("distillation.rows", selection), heldout, gpu)
     phases = None if rate is None else rate.phases(searched, voted)
     return CostEstimate(
         candidates=plan.candidates,
@@ -253,7 +250,6 @@ def gpu_here() -> str | None:
 
 
 _SPLIT = "split:"
-CountRows = Callable[[DataSpec], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,16 +274,21 @@ class Plan:
 def plan_cells(cells: Sequence[Cell]) -> dict[str, Plan]:
     """Count the work of cells (`modnorm.search.budgets`), by cell."""
     counted = cache(count_rows)
-    return {cell.id: _plan(cell.spec, counted) for cell in cells}
+    plans = {}
+    for cell in cells:
+        rows = {field: counted(data) for field, data in rows_of(cell.spec).items()}
+        plans[cell.id] = _plan(cell.spec, rows)
+    return plans
 
 
-def _plan(spec: ExperimentSpec, count_rows: CountRows) -> Plan:
+def _plan(spec: ExperimentSpec, rows: Mapping[str, int | None]) -> Plan:
+    """Return the work of a spec from the numbers of its rows by field."""
     settings, iterative = spec.distillation, spec.iterative
     if settings is not None:
-        search = _plan(spec.model_copy(update={"distillation": None}), count_rows)
-        return _distilled(search, spec, settings, count_rows)
-    selection, heldout = count_rows(spec.task.selection), count_rows(spec.task.heldout)
-    development = count_rows(iterative.development) if iterative and iterative.development else 0
+        search = _plan(spec.model_copy(update={"distillation": None}), rows)
+        return _distilled(search, spec, settings, rows)
+    selection, heldout = rows["task.selection"], rows["task.heldout"]
+    development = rows.get("iterative.development", 0)
     candidates = max(population for population, _ in ensembles_of(spec))
     plan = Plan(candidates, selection, heldout)
     if selection is None or heldout is None or development is None:
@@ -309,14 +310,14 @@ def _plan(spec: ExperimentSpec, count_rows: CountRows) -> Plan:
 
 
 def _distilled(
-    plan: Plan, spec: ExperimentSpec, settings: DistillationSpec, count_rows: CountRows
+    plan: Plan, spec: ExperimentSpec, settings: DistillationSpec, rows: Mapping[str, int | None]
 ) -> Plan:
     """Return the work of a distillation from that of its first search.
 
     The answers to training rows count as search.
     """
     rounds, harvest = settings.rounds, settings.harvest
-    training, development = count_rows(settings.rows), count_rows(settings.development)
+    training, development = rows["distillation.rows"], rows["distillation.development"]
     experts = harvest.experts or max(spec.population.ensemble_sizes)
     counts = (plan.search, plan.final_at_most, plan.base, plan.heldout_rows, training, development)
     if None in counts:

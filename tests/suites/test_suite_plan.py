@@ -3,6 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from modnorm.errors import InvalidInputError
 from modnorm.spec import parse_spec
 from modnorm.suites import cost_estimate
 from modnorm.suites.cost_estimate import (
@@ -34,6 +35,15 @@ def test_rows_are_counted_where_they_are_known(load):
     files = sources("bundled:word-problems-selection", {"source": "openai/gsm8k", "split": "test"})
     assert (files.selection_rows, files.heldout_rows) == (60, None)
     assert files.search is None
+
+
+def test_an_estimate_needs_the_number_of_all_rows():
+    task = {"name": "gsm8k", "selection": SELECTION, "heldout": "split:gsm8k/heldout"}
+    development = {"source": "openai/gsm8k", "split": "train"}
+    spec = {"model": "tiny-thicket", "task": task, "method": "mezo"}
+    with pytest.raises(InvalidInputError) as refused:
+        estimate_cost(parse_spec({**spec, "iterative": {"development": development}}))
+    assert refused.value.field == "iterative.development.limit"
 
 
 def test_training_is_counted_by_updates(load):
