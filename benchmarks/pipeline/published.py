@@ -167,8 +167,7 @@ class Limit:
 
 
 def _is_right(judged: Sequence[Judgement]) -> bool:
-    answer = plurality([one.vote for one in judged]).answer
-    return answer is not None and next(one.correct for one in judged if one.vote == answer)
+    return plurality([one.vote for one in judged], [one.correct for one in judged]).correct
 
 
 def main() -> None:

@@ -6,27 +6,6 @@ from dataclasses import dataclass
 from typing import Protocol, Self, cast
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """The outcome of one vote."""
-
-    answer: str | None
-    """The winning vote key; None if no expert gave a valid answer, which counts as wrong."""
-    valid: int
-    """Experts that gave a valid answer."""
-    support: int
-    """Experts that gave the winning answer."""
-
-
-def plurality(votes: Sequence[str | None]) -> Tally:
-    """Count the votes of one row; invalid answers (None) receive no vote."""
-    counts = _valid_counts(votes)
-    if not counts:
-        return Tally(answer=None, valid=0, support=0)
-    answer = max(counts, key=counts.__getitem__)
-    return Tally(answer=answer, valid=sum(counts.values()), support=counts[answer])
-
-
 def _valid_counts(votes: Sequence[str | None]) -> Counter[str]:
     """Count valid votes, in the order of the experts that gave an answer first."""
     counts = Counter(votes)
@@ -88,7 +67,7 @@ class RowVote:
     """The outcome of one row."""
 
     answer: str | None
-    """The winning vote key; None if no expert gave a valid answer."""
+    """The winning vote key; None if no expert gave a valid answer, which counts as wrong."""
     correct: bool
     """Whether the winner is right, as judged for the best-ranked expert that gave it."""
     valid: int
@@ -102,16 +81,18 @@ class RowVote:
 def count_votes(ballots: Sequence[Ballot]) -> tuple[RowVote, ...]:
     votes = zip(*(ballot.votes for ballot in ballots), strict=True)
     correct = zip(*(ballot.correct for ballot in ballots), strict=True)
-    return tuple(map(_row_vote, votes, correct))
+    return tuple(map(plurality, votes, correct))
 
 
-def _row_vote(votes: Sequence[str | None], correct: Sequence[bool]) -> RowVote:
-    tally = plurality(votes)
+def plurality(votes: Sequence[str | None], correct: Sequence[bool]) -> RowVote:
+    """Count the votes on one row, best-ranked expert first; None receives no vote."""
+    counts = _valid_counts(votes)
+    answer = max(counts, key=counts.__getitem__, default=None)
     return RowVote(
-        answer=tally.answer,
-        correct=tally.answer is not None and correct[votes.index(tally.answer)],
-        valid=tally.valid,
-        support=tally.support,
+        answer=answer,
+        correct=answer is not None and correct[votes.index(answer)],
+        valid=counts.total(),
+        support=max(counts.values(), default=0),
         correct_support=sum(correct),
     )
 

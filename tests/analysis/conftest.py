@@ -13,19 +13,8 @@ ROWS = 60
 
 def _votes(answers: list[list[str | None]]) -> list[RowVote]:
     """Vote on rows whose right answer is "1"; `answers` holds one list an expert."""
-    rows = []
-    for votes in zip(*answers, strict=True):
-        tally = plurality(votes)
-        rows.append(
-            RowVote(
-                answer=tally.answer,
-                correct=tally.answer == "1",
-                valid=tally.valid,
-                support=tally.support,
-                correct_support=votes.count("1"),
-            )
-        )
-    return rows
+    rows = zip(*answers, strict=True)
+    return [plurality(votes, [vote == "1" for vote in votes]) for votes in rows]
 
 
 def _spec(size: int, method: str) -> dict[str, object]:

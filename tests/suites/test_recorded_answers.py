@@ -102,7 +102,7 @@ def test_votes_of_any_experts_are_counted_as_in_a_run():
     }
     for experts in ([0, 1, 2], [1, 0], [0, 1], [2]):
         rows = zip(*(said[expert] for expert in experts), strict=True)
-        right = [plurality(row).answer == "b" for row in rows]
+        right = [plurality(row, [vote == "b" for vote in row]).correct for row in rows]
         assert known_accuracy(ballots, experts) == sum(right) / 4
     assert known_accuracy(ballots, [3, 2]) == known_accuracy(ballots, [2])
     assert math.isnan(known_accuracy(ballots, [3]))

@@ -185,8 +185,8 @@ class Lab:
         ]
         right = 0
         for given in zip(*sheets, strict=True):
-            answer = plurality([one.vote for one in given]).answer
-            right += any(one.correct for one in given if one.vote == answer)
+            vote = plurality([one.vote for one in given], [one.correct for one in given])
+            right += vote.correct
         assert ensemble.correct == right
         assert ensemble.metric == right / 7
 
