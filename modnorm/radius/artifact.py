@@ -29,7 +29,7 @@ from modnorm.spec import (
     TargetModules,
 )
 from modnorm.spec.search_sections import PromptDigest
-from modnorm.spec.section import Section, plain_words
+from modnorm.spec.section import Section, located_fault
 from modnorm.tasks.row_files import resolve_file
 
 _DECIMALS = 12
@@ -311,12 +311,7 @@ class RadiusArtifact(CanonicalDocument):
         try:
             return cls.of(_DOCUMENT.validate_json(text))
         except ValidationError as error:
-            fault = error.errors(include_url=False, include_input=False)[0]
-            unnamed = fault.get("ctx", {}).get("discriminator", "").strip("'")
-            path = ".".join(map(str, (*fault["loc"], unnamed))).strip(".")
-            reason = plain_words(fault)
-            location = f"{path}: " if path else ""
-            raise _fault(f"not a radius artifact: {location}{reason}") from error
+            raise _fault(f"not a radius artifact: {located_fault(error)}") from error
 
     @classmethod
     def load(cls, path: Path) -> Self:

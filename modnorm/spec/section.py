@@ -181,7 +181,8 @@ def _misspelt(kind: type[BaseModel], error: ValidationError) -> set[tuple[int | 
 def located_fault(error: ValidationError) -> str:
     """Return the first fault of a content in plain words, after its place: `masses.norm: ...`."""
     fault = error.errors(include_url=False)[0]
-    place = ".".join(map(str, fault["loc"]))
+    tag = fault.get("ctx", {}).get("discriminator", "").strip("'")
+    place = ".".join(map(str, (*fault["loc"], *filter(None, [tag]))))
     return f"{place}: {plain_words(fault)}" if place else plain_words(fault)
 
 

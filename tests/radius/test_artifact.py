@@ -125,3 +125,10 @@ def test_another_rank_is_refused(make_grid, make_spec):
     low["method"]["rank"] = 4
     settled = RadiusArtifact.from_json(json.dumps(low)).resolve(parse_spec(content))
     assert (settled.method.rank, settled.method.radius) == (4, 0.16)
+
+
+def test_a_field_of_a_wrong_type_is_named(make_grid):
+    content = json.loads(make_grid(METRICS, 0.16).to_json())
+    text = json.dumps({**content, "task": 3})
+    with error_at("method.radius", r"task: must be a text, not 3"):
+        RadiusArtifact.from_json(text)
