@@ -145,7 +145,7 @@ def encode_json(document: Mapping[str, object]) -> bytes:
     return f"{text}\n".encode()
 
 
-def check_writable(out: Path, field: str = "out") -> None:
+def check_writable(out: Path) -> None:
     """Refuse an output file that cannot be written, before minutes of work."""
     existed = out.exists()
     try:
@@ -154,7 +154,7 @@ def check_writable(out: Path, field: str = "out") -> None:
         if not existed:
             out.unlink()
     except OSError as error:
-        raise write_fault(out, error, field) from error
+        raise write_fault(out, error) from error
 
 
 def write_fault(path: Path, error: OSError, field: str = "out") -> ModnormError:

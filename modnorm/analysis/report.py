@@ -113,7 +113,7 @@ def render_distillation(document: DistillationDocument) -> str:
             best=best_entry(document),
             summary=describe_gain(document),
             spent=total_budget(document["rounds"]),
-            plot=base64.b64encode(draw_rounds(document)).decode(),
+            plot=base64.b64encode(draw_panels([partial(_draw_rounds, document)])).decode(),
             caption=_CAPTION,
             provenance=document["provenance"],
             settings=settings_text(spec),
@@ -121,12 +121,8 @@ def render_distillation(document: DistillationDocument) -> str:
     )
 
 
-def draw_rounds(document: DistillationDocument) -> bytes:
-    """Return a PNG of the held-out accuracies of base, rank 1, vote and student by round."""
-    return draw_panels([partial(_rounds, document=document)])
-
-
-def _rounds(axes: Axes, document: DistillationDocument) -> None:
+def _draw_rounds(document: DistillationDocument, axes: Axes) -> None:
+    """Draw the held-out accuracies of base, rank 1, vote and student by round."""
     base = document["rounds"][0]["heldout"]["metric"]
     if base is not None:
         axes.axhline(100 * base, color=BASE_COLOUR, linewidth=1.2, linestyle="--", label="base")

@@ -91,10 +91,6 @@ def note(text: str) -> None:
     say(f"note: {text}")
 
 
-def warn(text: str) -> None:
-    say(f"warning: {text}")
-
-
 def _console(name: str, width: int | None = None) -> "Console":
     return _plain_console()(
         file=own_stream(name), width=width, highlight=False, markup=False, emoji=False

@@ -236,19 +236,19 @@ def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:
     return found
 
 
-def check_output_file(out: Path, *inputs: Path, field: str = "out") -> None:
+def check_output_file(out: Path, *inputs: Path) -> None:
     """Refuse an output file that cannot be written, or that would replace a file in use."""
     from modnorm.analysis.run_files import run_that_owns
 
     if any(out.exists() and each.exists() and out.samefile(each) for each in inputs):
         raise InvalidInputError(
-            f"{out} is an input of this command", field=field, remedy="name another file"
+            f"{out} is an input of this command", field="out", remedy="name another file"
         )
     run = run_that_owns(out)
     if run is not None:
         raise InvalidInputError(
             f"{out} is a file of the run in {run}",
-            field=field,
+            field="out",
             remedy="name another file, or one outside the run's directory",
         )
-    check_writable(out, field)
+    check_writable(out)

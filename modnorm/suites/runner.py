@@ -7,7 +7,7 @@ command. The next run retries failed cells and reuses their finished jobs.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -48,8 +48,9 @@ class SuiteRunner:
     journal: Journal
     submit: Submit
     finish: Finish
-    profiles: Mapping[str, str]
-    """Profiles of the finished and of the calibrated cells, by cell; these need not run."""
+    profiles: dict[str, str]
+    """Profiles by the cell that calibrated them; empty if that failed. At first those of finished
+    cells, and of cells that need not run."""
     in_flight: int = 1
     """Experiments at a time."""
     patience: float = 0.0
@@ -58,8 +59,6 @@ class SuiteRunner:
     _waiting: list[Cell] = field(default_factory=list)
     _running: dict[str, str] = field(default_factory=dict)
     """Experiment by cell."""
-    _profiles: dict[str, str] = field(default_factory=dict)
-    """Profile by the cell that calibrated it; empty if that failed."""
     _has_answered: bool = False
 
     def run(self) -> bool:
@@ -82,7 +81,6 @@ class SuiteRunner:
 
     def _find_waiting(self) -> None:
         """Separate finished from waiting cells before any is submitted."""
-        self._profiles.update(self.profiles)
         finished, _, strangers = load_finished(self.cells, self.directory)
         for cell in self.cells:
             if cell.id in strangers:
@@ -102,7 +100,7 @@ class SuiteRunner:
         for cell in list(self._waiting):
             if len(self._running) >= self.in_flight:
                 break
-            if cell.profile_of is not None and cell.profile_of not in self._profiles:
+            if cell.profile_of is not None and cell.profile_of not in self.profiles:
                 continue
             self._waiting.remove(cell)
             self._attempt(cell, partial(self._start, cell))
@@ -143,7 +141,7 @@ class SuiteRunner:
     def _with_profile(self, cell: Cell) -> ExperimentSpec:
         if cell.profile_of is None:
             return cell.spec
-        digest = self._profiles[cell.profile_of]
+        digest = self.profiles[cell.profile_of]
         if not digest:
             raise ConflictError(
                 f"the cell {cell.profile_of}, whose profile this cell uses, has no profile",
@@ -157,7 +155,7 @@ class SuiteRunner:
         identity = self._running[cell.id]
         experiment = self._patiently(lambda: get_experiment(self.client, identity))
         if experiment.provenance.profile_digest:
-            self._profiles[cell.id] = experiment.provenance.profile_digest
+            self.profiles[cell.id] = experiment.provenance.profile_digest
         if experiment.state not in TERMINAL_STATES:
             progress = experiment.progress
             self._note(
@@ -178,12 +176,12 @@ class SuiteRunner:
 
     def _finish(self, cell: Cell, experiment: experiments.Experiment) -> None:
         self.finish(experiment, RunDirectory(self.directory / cell.id))
-        self._profiles.setdefault(cell.id, "")
+        self.profiles.setdefault(cell.id, "")
         phase = state_name(experiment.state)
         self._note(cell, state=CellState.FINISHED, phase=phase, waits_for="", error="")
 
     def _fail(self, cell: Cell, error: ModnormError) -> None:
-        self._profiles.setdefault(cell.id, "")
+        self.profiles.setdefault(cell.id, "")
         self._note(cell, state=CellState.FAILED, waits_for="", error=str(error))
 
     def _note(self, cell: Cell, **changes: object) -> None:
