@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from vllm import LLM, SamplingParams
@@ -40,14 +39,6 @@ from modnorm.tasks.task_errors import render_prompts
 WORKER = "benchmarks.pipeline.published_worker.PublishedWorker"
 _CPU = {"kv_cache_memory_bytes": 2**28, "max_model_len": 2048}
 _GPU = {"gpu_memory_utilization": 0.75}
-
-
-class _Output(Protocol):
-    text: str
-
-
-class _Request(Protocol):
-    outputs: Sequence[_Output]
 
 
 class PublishedRun:
@@ -138,7 +129,7 @@ class PublishedRun:
         self._log.note("answer", len(rows))
         cap = self._spec.task.max_tokens or self._task.max_tokens
         params = SamplingParams(temperature=0.0, seed=42, max_tokens=cap)
-        requests: Sequence[_Request] = self._engine.generate(
+        requests = self._engine.generate(
             [{"prompt_token_ids": list(ids)} for ids in prompts], params, use_tqdm=False
         )
         self._log.note("answered")

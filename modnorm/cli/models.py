@@ -1,7 +1,6 @@
 """`modnorm calibrate`, `prepare`, `scales` and `cast`: a model, measured or written anew."""
 
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,14 +12,6 @@ from modnorm.files import write_file
 from modnorm.spec_limits import MAX_RANK, MAX_TWO_SIDED_SEED
 
 _STARTS_AGAIN = "stopped; nothing was written, the same command starts again"
-
-
-class Dtype(StrEnum):
-    """Dtypes of stored weights."""
-
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
-    FLOAT32 = "float32"
 
 
 def calibrate(
@@ -175,7 +166,10 @@ def scales(
 def cast(
     *,
     model: Model,
-    dtype: Annotated[Dtype, opt(f"--dtype {'|'.join(Dtype)}", "Dtype of the weights.")],
+    dtype: Annotated[
+        Literal["bfloat16", "float16", "float32"],
+        opt("--dtype bfloat16|float16|float32", "Dtype of the weights."),
+    ],
     out: Annotated[Path, opt("--out DIR", "Where the checkpoint goes.")],
     revision: Revision = None,
 ) -> None:
@@ -191,5 +185,5 @@ def cast(
 
     checkpoint = resolve_checkpoint(model, revision)
     digest = cast_checkpoint(checkpoint, getattr(torch, dtype), out)
-    document = {"directory": str(out), "dtype": str(dtype), "weights_sha256": digest}
+    document = {"directory": str(out), "dtype": dtype, "weights_sha256": digest}
     emit(document, f"{dtype}  {digest[:16]}  {out}")

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -155,19 +154,10 @@ def check_prompts(
     check_fit(prompts, 0, checkpoint)
 
 
-class _ModelOutput(Protocol):
-    logits: torch.Tensor
-    hidden_states: tuple[torch.Tensor, ...]
-
-
-class _CausalModel(Protocol):
-    def __call__(self, **inputs: object) -> _ModelOutput: ...
-
-
 @torch.inference_mode()
 def outputs(model: PreTrainedModel, batch: Batch) -> ModelOutputs:
     """Run a model on a batch and return its outputs at the compared positions."""
-    output = cast("_CausalModel", model)(
+    output = model(
         input_ids=batch.ids, attention_mask=batch.mask, use_cache=False, output_hidden_states=True
     )
     compared = batch.compared
