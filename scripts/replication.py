@@ -85,12 +85,10 @@ def collect(runs: Sequence[Path], to: Path, *, command: str, commit: str) -> lis
 def cell_name(document: ResultsDocument) -> str:
     """Return the name of a cell; its end is the digest of its spec."""
     spec = document["spec"]
-    population = spec["population"]
-    assert isinstance(population, dict)
-    names = [str(spec[section]["name"]) for section in ("model", "task", "method")]  # type: ignore[index]
-    names[0] = names[0].rpartition("/")[2]
+    model, population = spec["model"]["name"].rpartition("/")[2], spec["population"]
+    names = f"{model}_{spec['task']['name']}_{spec['method']['name']}"
     digest = str(document["provenance"]["spec_digest"])[:6]
-    text = f"{'_'.join(names)}_n{population['size']}_seed{population['seed']}_{digest}"
+    text = f"{names}_n{population['size']}_seed{population['seed']}_{digest}"
     return re.sub(r"[^\w.-]", "-", text)
 
 

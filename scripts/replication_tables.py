@@ -273,8 +273,8 @@ def _beyond(pool: Sequence[Run]) -> Iterator[str]:
     groups = defaultdict[tuple[object, ...], dict[object, Run]](dict)
     # Of two runs of a seed the one with more (N, K) counts.
     for run in sorted(pool, key=lambda run: len(run.ensembles)):
-        spec = cast("Mapping[str, Mapping[str, object]]", run.document["spec"])
-        model = str(spec["model"]["name"]).rpartition("/")[2]
+        spec = run.document["spec"]
+        model = spec["model"]["name"].rpartition("/")[2]
         size = f"N={spec['population']['size']}"
         key = model, spec["task"]["name"], spec["method"]["name"], size
         groups[key][spec["population"]["seed"]] = run

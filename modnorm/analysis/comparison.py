@@ -6,7 +6,7 @@ from typing import TypedDict, cast
 
 import pandas as pd
 
-from modnorm.analysis.document import ResultsDocument, describe_overlap
+from modnorm.analysis.document import ResultsDocument, TaskSection, describe_overlap
 from modnorm.analysis.environments import Environment, describe_differing, differing_settings
 from modnorm.analysis.run import Run
 from modnorm.analysis.uncertainty import LEVEL, ConfidenceInterval, holm, mcnemar, mean_interval
@@ -131,11 +131,11 @@ class ComparisonRow(TypedDict):
 
     run: str
     """Name of the run."""
-    model: object
-    task: object
-    method: object
-    radius: object
-    seed: object
+    model: str
+    task: str
+    method: str
+    radius: float | None
+    seed: int | None
     """As in the spec."""
     population: int | None
     """The largest N."""
@@ -194,11 +194,11 @@ def describe_differences(results: Sequence[Run]) -> list[str]:
     Returns:
         A sentence for each run under other conditions, and for each in other environments.
     """
-    first: dict[tuple[object, object], Run] = {}
+    first: dict[tuple[str, str], Run] = {}
     found = []
     for result in results:
         spec = result.document["spec"]
-        place = (_section(spec, "model").get("name"), _section(spec, "task").get("name"))
+        place = (spec["model"]["name"], spec["task"]["name"])
         other = first.setdefault(place, result)
         if names := differing_conditions(
             conditions_of(result.document), conditions_of(other.document)
@@ -217,18 +217,17 @@ def _row(
 ) -> ComparisonRow:
     document = result.document
     spec = document["spec"]
-    method = _section(spec, "method")
     largest = max((e["population"] for e in document["ensembles"]), default=None)
     found = conditions_of(document)
     base, rank_1 = document["base"], next(iter(document["experts"]), None)
     ensembles = [each for each in document["ensembles"] if each["population"] == largest]
     return ComparisonRow(
         run=result.name,
-        model=_section(spec, "model").get("name"),
-        task=_section(spec, "task").get("name"),
-        method=method.get("name"),
-        radius=method.get("radius"),
-        seed=_section(spec, "population").get("seed"),
+        model=spec["model"]["name"],
+        task=spec["task"]["name"],
+        method=spec["method"]["name"],
+        radius=spec["method"].get("radius"),
+        seed=spec["population"].get("seed"),
         population=largest,
         base=base["heldout_metric"],
         base_interval=base["heldout_interval"],
@@ -259,33 +258,26 @@ def differing_conditions(found: Mapping[str, object], expected: Mapping[str, obj
 def conditions_of(document: ResultsDocument) -> dict[str, object]:
     """Return the conditions that two comparable runs share."""
     spec, provenance = document["spec"], document["provenance"]
-    task = _section(spec, "task")
     return {
         "model": provenance.get("model_digest"),
         _PROFILE: provenance.get("profile_digest"),
-        "task": task.get("name"),
-        "completion cap": _completion_cap(task),
+        "task": spec["task"]["name"],
+        "completion cap": _completion_cap(spec["task"]),
         "scorer": provenance.get("scorer"),
         "selection rows": provenance.get("selection_digest"),
         _HELDOUT: provenance.get("heldout_digest"),
         _PROMPTS: provenance.get("prompts_digest"),
-        "noise": _section(spec, "population").get("noise"),
-        "numerics": _section(spec, "engine").get("numerics", "fast"),
+        "noise": spec["population"].get("noise"),
+        "numerics": spec.get("engine", {}).get("numerics", "fast"),
     }
 
 
-def _completion_cap(task: Mapping[str, object]) -> object:
+def _completion_cap(task: TaskSection) -> int | None:
     """Return the completion cap of the spec, or else of the task if it is installed."""
-    given, declaration = task.get("max_tokens"), task.get("declaration")
+    given = task.get("max_tokens")
     if given is not None:
         return given
-    text = declaration if isinstance(declaration, str) else None
     try:
-        return get_stored_task(str(task.get("name")), declaration=text).max_tokens
+        return get_stored_task(task["name"], declaration=task.get("declaration")).max_tokens
     except InvalidInputError:
         return None
-
-
-def _section(spec: Mapping[str, object], name: str) -> Mapping[str, object]:
-    section = spec.get(name)
-    return cast("Mapping[str, object]", section) if isinstance(section, dict) else {}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated, Literal, NotRequired, cast
 
 from pydantic import GetPydanticSchema
 from typing_extensions import TypedDict
@@ -38,21 +38,38 @@ def _fields_of(kind: type) -> GetPydanticSchema:
 
 class _NamedSection(TypedDict):
     name: str
+
+
+class _MethodSection(_NamedSection):
     radius: NotRequired[float | None]
 
 
+class TaskSection(_NamedSection):
+    """The task of a run."""
+
+    max_tokens: NotRequired[int | None]
+    declaration: NotRequired[str | None]
+
+
 class _PopulationSection(TypedDict):
+    size: NotRequired[int]
     seed: NotRequired[int]
+    noise: NotRequired[str]
+
+
+class _EngineSection(TypedDict):
+    numerics: NotRequired[str]
 
 
 class _SpecFields(TypedDict):
-    """The fields of the spec that readers of results use."""
+    """The fields of the spec that readers of results use; the document has all."""
 
     name: str
     model: _NamedSection
-    task: _NamedSection
-    method: _NamedSection
+    task: TaskSection
+    method: _MethodSection
     population: _PopulationSection
+    engine: NotRequired[_EngineSection]
 
 
 class _DataFields(TypedDict):
@@ -123,7 +140,7 @@ class ResultsDocument(TypedDict):
     """Content of `results.json`."""
 
     schema: str
-    spec: Annotated[Mapping[str, object], _fields_of(_SpecFields)]
+    spec: _SpecFields
     provenance: Mapping[str, object]
     data: Annotated[Mapping[str, Mapping[str, object]], _fields_of(_DataFields)]
     """Manifest of the rows: `selection` and `heldout`, each a `RowsRecord`."""
@@ -152,7 +169,7 @@ def results_document(run: RunData) -> ResultsDocument:
     base = run.base.selection_reward
     return ResultsDocument(
         schema=SCHEMA,
-        spec=run.spec,
+        spec=cast("_SpecFields", run.spec),
         provenance=run.provenance,
         data={name: asdict(record) for name, record in run.data.items()},
         overlap=run.overlap,
@@ -254,8 +271,7 @@ def describe_lost_search(document: ResultsDocument) -> str | None:
     Method `base` perturbs nothing: its radius is 0.
     """
     base, experts = document["base"]["selection_reward"], document["experts"]
-    method = document["spec"].get("method")
-    has_radius = isinstance(method, Mapping) and bool(method.get("radius"))
+    has_radius = bool(document["spec"]["method"].get("radius"))
     if document["iterative"] or not experts or base is None or not has_radius:
         return None
     best = max(expert["selection_reward"] for expert in experts)

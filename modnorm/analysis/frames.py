@@ -20,15 +20,16 @@ PLACE = [*RUN, "N", "K"]
 
 def name_runs(runs: Sequence[Run]) -> list[dict[str, object]]:
     """Return the values of `RUN` of each run; a method at several radii has its radius."""
-    settings = [(_of(run, "method", "name"), _of(run, "method", "radius")) for run in runs]
+    methods = [run.document["spec"]["method"] for run in runs]
     names: dict[tuple[object, ...], Run] = {}
-    for run, (method, radius) in zip(runs, settings, strict=True):
-        is_alone = {one for name, one in settings if name == method} == {radius}
+    for run, method in zip(runs, methods, strict=True):
+        spec, radius = run.document["spec"], method.get("radius")
+        radii = {each.get("radius") for each in methods if each["name"] == method["name"]}
         name = (
-            _of(run, "model", "name"),
-            _of(run, "task", "name"),
-            method if is_alone else f"{method} {radius}",
-            _of(run, "population", "seed"),
+            spec["model"]["name"],
+            spec["task"]["name"],
+            method["name"] if radii == {radius} else f"{method['name']} {radius}",
+            spec["population"].get("seed"),
         )
         if name in names:
             raise InvalidInputError(
@@ -51,11 +52,6 @@ def read_runs(
         if len(lines := read(run))
     ]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-
-
-def _of(run: Run, section: str, key: str) -> object:
-    found = run.document["spec"].get(section)
-    return found.get(key) if isinstance(found, dict) else None
 
 
 def ensembles(run: Run) -> pd.DataFrame:

@@ -84,7 +84,7 @@ def report_parts(document: ResultsDocument) -> dict[str, object]:
         table.setdefault(ensemble["population"], {})[ensemble["ensemble_size"]] = ensemble
     return {
         "document": document,
-        "title": str(document["spec"].get("name") or "modnorm run"),
+        "title": document["spec"]["name"] or "modnorm run",
         "sizes": sorted({each["ensemble_size"] for each in document["ensembles"]}),
         "table": table,
         "best": document["experts"][:BEST_SHOWN],

@@ -39,8 +39,7 @@ def print_results(run: "Run") -> None:
 
 def print_table(document: "ResultsDocument") -> None:
     """Print the held-out figures of a run: base, rank 1 by selection, every ensemble."""
-    method = document["spec"]["method"]
-    title = str(document["spec"]["name"] or (method["name"] if isinstance(method, dict) else ""))
+    title = document["spec"]["name"] or document["spec"]["method"]["name"]
     if iterative := document["iterative"]:
         rows = []
         for state in iterative["states"]:
