@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Annotated, Literal, NotRequired, cast
 
 from pydantic import GetPydanticSchema
@@ -17,6 +16,7 @@ from modnorm.analysis.statistics import (
     PrefixStatistics,
     VoteAgreement,
     ensemble_cost,
+    heldout_interval,
     iterative_entry,
     prefix_statistics,
     run_budget,
@@ -176,7 +176,7 @@ def results_document(run: RunData) -> ResultsDocument:
         base=BaseEntry(
             selection_reward=base,
             heldout_metric=run.base.heldout_metric,
-            heldout_interval=_heldout_interval(run, run.base.heldout_metric),
+            heldout_interval=heldout_interval(run, run.base.heldout_metric),
             selection_accuracy=_share(run.base.selection_correct, run.base.selection_answers),
             selection_shares=_shares([run.base], "selection"),
             heldout_shares=_shares([run.base], "heldout"),
@@ -191,7 +191,7 @@ def results_document(run: RunData) -> ResultsDocument:
         statistics=[asdict(prefix_statistics(run.rewards, n, base)) for n in run.prefixes],
         ensembles=[_ensemble(run, ensemble) for ensemble in sorted(run.ensembles, key=_size)],
         budget=run_budget(run),
-        iterative=iterative_entry(run, partial(_heldout_interval, run)),
+        iterative=iterative_entry(run),
         mixed_environments=mixed_settings(environments_of(run)),
     )
 
@@ -209,7 +209,7 @@ def _experts(run: RunData) -> list[ExpertEntry]:
                     seed=candidate.seed,
                     selection_reward=candidate.selection_reward,
                     heldout_metric=candidate.heldout_metric,
-                    heldout_interval=_heldout_interval(run, candidate.heldout_metric),
+                    heldout_interval=heldout_interval(run, candidate.heldout_metric),
                     heldout_shares=_shares([candidate], "heldout"),
                 )
             )
@@ -282,12 +282,6 @@ def describe_lost_search(document: ResultsDocument) -> str | None:
         f"reward {base:.4f}). The radius may be too large or too small: `modnorm tune` or "
         "`modnorm match` chooses one."
     )
-
-
-def _heldout_interval(run: RunData, metric: float | None) -> ConfidenceInterval | None:
-    """Return the interval of one model's metric; None unless the run's metric is the accuracy."""
-    votes = (accuracy_interval(one.metric, one.rows, one.correct) for one in run.ensembles)
-    return accuracy_interval(metric, run.data["heldout"].rows) if all(votes) else None
 
 
 def _shares(

@@ -1,7 +1,7 @@
 """Statistics of a population prefix and of a vote."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData
 from modnorm.analysis.run_files import STARTING
-from modnorm.analysis.uncertainty import ConfidenceInterval
+from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 from modnorm.errors import InvalidInputError
 from modnorm.search.budgets import Budget
 from modnorm.search.voting import RowVote
@@ -207,20 +207,21 @@ class IterativeEntry(TypedDict):
     """Model-prompt pairs of search, development and final evaluation together."""
 
 
-def iterative_entry(
-    run: RunData, heldout_interval: Callable[[float | None], ConfidenceInterval | None]
-) -> IterativeEntry | None:
-    """Return the entry of an iterative run; None for another run.
+def heldout_interval(run: RunData, metric: float | None) -> ConfidenceInterval | None:
+    """Return the interval of one model's metric; None unless the run's metric is the accuracy."""
+    votes = (accuracy_interval(one.metric, one.rows, one.correct) for one in run.ensembles)
+    return accuracy_interval(metric, run.data["heldout"].rows) if all(votes) else None
 
-    `heldout_interval` returns the interval of a state's held-out metric.
-    """
+
+def iterative_entry(run: RunData) -> IterativeEntry | None:
+    """Return the entry of an iterative run; None for another run."""
     if not run.states:
         return None
     names = StateEntry.__annotations__.keys() - {"heldout_interval"}
     states = [
         {
             **{name: getattr(state, name) for name in names},
-            "heldout_interval": heldout_interval(state.heldout_metric),
+            "heldout_interval": heldout_interval(run, state.heldout_metric),
         }
         for state in run.states
     ]
