@@ -33,6 +33,21 @@ from modnorm.serving.request_bodies import ChatBody, parse_body
 from modnorm.serving.served_ensemble import ENSEMBLE, ServedEnsemble
 from modnorm.serving.switching_answers import SwitchingAnswers
 
+logger = logging.getLogger(__name__)
+
+MAX_BODY = 2**18
+"""Bytes of a request's body."""
+BODY_SECONDS = 30.0
+"""Longest time in which a body must arrive."""
+_POLL_SECONDS = 1.0
+"""Seconds between two checks whether the client is still there."""
+
+_VOTE = ("answer", "agreement", "votes", "skipped", "experts")
+"""Fields of a prediction in an ensemble's answer."""
+
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
+
 
 def chat_completion(
     body: ChatBody, question: Question, prediction: Prediction
@@ -104,22 +119,6 @@ def _finish(answer: ExpertAnswer) -> str:
     return "length" if answer.truncated else "stop"
 
 
-logger = logging.getLogger(__name__)
-
-MAX_BODY = 2**18
-"""Bytes of a request's body."""
-BODY_SECONDS = 30.0
-"""Longest time in which a body must arrive."""
-_POLL_SECONDS = 1.0
-"""Seconds between two checks whether the client is still there."""
-
-_VOTE = ("answer", "agreement", "votes", "skipped", "experts")
-"""Fields of a prediction in an ensemble's answer."""
-
-T = TypeVar("T")
-Handler = Callable[[Request], Awaitable[Response]]
-
-
 @dataclass(frozen=True)
 class Server:
     """The application and its parts."""
@@ -179,8 +178,12 @@ class Server:
     async def chat(self, request: Request) -> Response:
         """Answer a conversation or a row."""
         body = parse_body(await _read_body(request))
-        question = await self._question(body)
-        prediction = await _while_connected(request, self._prediction(body.model, question))
+        loop = asyncio.get_running_loop()
+        with self.limit.place():
+            question = await loop.run_in_executor(self._encoding, self.ensemble.question, body)
+            answer = self.answering.answer(body.model, question)
+            prediction = await _while_connected(request, answer)
+        self.metrics.count_answer(prediction)
         if body.stream:
             events = b"".join(chat_events(body, question, prediction))
             return Response(events, media_type="text/event-stream")
@@ -205,19 +208,6 @@ class Server:
 
     async def measured(self, _request: Request) -> Response:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
-
-    async def _question(self, body: ChatBody) -> Question:
-        """Return the question of a request, encoded within the limit of the server."""
-        loop = asyncio.get_running_loop()
-        with self.limit.place():
-            return await loop.run_in_executor(self._encoding, self.ensemble.question, body)
-
-    async def _prediction(self, model: str, question: Question) -> Prediction:
-        """Return the answer to a question, within the limit of the server."""
-        with self.limit.place():
-            prediction = await self.answering.answer(model, question)
-        self.metrics.count_answer(prediction)
-        return prediction
 
     def _model(self, name: str) -> dict[str, object]:
         return {
