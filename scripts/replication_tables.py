@@ -305,7 +305,7 @@ class _Recorded:
         rewards = selection.pivot(index="candidate", columns="row", values="reward")
         self.rewards = rewards.to_numpy(dtype=float)
         self.is_whole = len(rewards) > 0 and not np.isnan(self.rewards).any()
-        rows = cast("int", run.document["data"]["heldout"]["rows"])
+        rows = run.document["data"]["heldout"]["rows"]
         ballots, _ = read_ballots(run.path, rows)
         self.base = ballots[BASE_INDEX]
         given = answers["candidate"][answers["split"] == "heldout"].value_counts()

@@ -154,7 +154,7 @@ def _ours(options: argparse.Namespace, side: str) -> Side:
     figures: dict[str, object] = {"metric": _largest_metric(document)}
     if side == ONE_ENGINE:
         events, _ = read_events(out)
-        models = _models(events, int(str(document["data"]["selection"]["rows"])))
+        models = _models(events, document["data"]["selection"]["rows"])
         figures |= {
             "gap between candidates, ms": _gaps(models["selection"]),
             "gap between experts, ms": _gaps(models["heldout"]),

@@ -72,9 +72,13 @@ class _SpecFields(TypedDict):
     engine: NotRequired[_EngineSection]
 
 
+class _RowsEntry(TypedDict):
+    rows: int
+
+
 class _DataFields(TypedDict):
-    selection: RowsRecord
-    heldout: RowsRecord
+    selection: Annotated[_RowsEntry, _fields_of(RowsRecord)]
+    heldout: Annotated[_RowsEntry, _fields_of(RowsRecord)]
 
 
 class AnswerShares(TypedDict):
@@ -142,7 +146,7 @@ class ResultsDocument(TypedDict):
     schema: str
     spec: _SpecFields
     provenance: Mapping[str, object]
-    data: Annotated[Mapping[str, Mapping[str, object]], _fields_of(_DataFields)]
+    data: _DataFields
     """Manifest of the rows: `selection` and `heldout`, each a `RowsRecord`."""
     overlap: int
     """Held-out rows that have the prompt of a selection row: they do not test the selection."""
@@ -171,7 +175,7 @@ def results_document(run: RunData) -> ResultsDocument:
         schema=SCHEMA,
         spec=cast("_SpecFields", run.spec),
         provenance=run.provenance,
-        data={name: asdict(record) for name, record in run.data.items()},
+        data=cast("_DataFields", {name: asdict(rows) for name, rows in run.data.items()}),
         overlap=run.overlap,
         base=BaseEntry(
             selection_reward=base,

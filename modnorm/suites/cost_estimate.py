@@ -14,7 +14,7 @@ from typing import cast
 import pandas as pd
 
 from modnorm.analysis.run import load_run
-from modnorm.analysis.run_files import STARTING
+from modnorm.analysis.run_files import STARTING, TIMINGS, unreadable
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.errors import InvalidInputError, ModnormError
@@ -169,18 +169,20 @@ def rate_of_run(directory: Path) -> Rate:
     """Return the mean time of an evaluation in a finished run."""
     run = load_run(directory)
     data = run.document["data"]
-    timed = pd.DataFrame(cast("list[dict[str, float]]", run.timings()["candidates"]))
-    whole = timed["seconds"][timed["seconds"] > 0]
-    voted = timed["heldout_seconds"][timed["heldout_seconds"] > 0]
+    timings = run.timings()
+    try:
+        timed = pd.DataFrame(cast("list[dict[str, float]]", timings["candidates"]))
+        whole = timed["seconds"][timed["seconds"] > 0]
+        voted = timed["heldout_seconds"][timed["heldout_seconds"] > 0]
+    except KeyError as error:
+        raise unreadable(directory / TIMINGS, error) from error
     if not len(whole):
         raise InvalidInputError(f"no candidate of {directory} was scored", field="like")
-    phases = cast("Mapping[str, float]", run.timings().get("phases", {}))
+    phases = cast("Mapping[str, float]", timings.get("phases", {}))
     return Rate(
-        float(whole.mean()) / int(str(data["selection"]["rows"])),
+        float(whole.mean()) / data["selection"]["rows"],
         str(directory),
-        heldout_seconds=float(voted.mean()) / int(str(data["heldout"]["rows"]))
-        if len(voted)
-        else None,
+        heldout_seconds=float(voted.mean()) / data["heldout"]["rows"] if len(voted) else None,
         start_seconds=phases.get(STARTING, 0.0),
         calibration_seconds=phases.get("calibrating", 0.0),
     )

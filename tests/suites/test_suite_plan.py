@@ -120,6 +120,12 @@ def test_a_finished_run_tells_the_speed_of_each_phase(tmp_path):
     results = small_results(spec.model_dump(mode="json"))  # of 4 rows each
     for name, content in (("timings", timings), ("results", results)):
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "results.json").write_text(json.dumps(results))
+    (damaged / "timings.json").write_text("{}")
+    with pytest.raises(InvalidInputError, match=r"timings.json has no column 'candidates'"):
+        rate_of_run(damaged)
     # The base and 4 candidates on 10 rows; the base and 2, then 1 expert on 1,319 rows.
     assert estimate_cost(spec, rate_of_run(tmp_path)).phases == {
         "start": 80.0,
