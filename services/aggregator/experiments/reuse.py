@@ -74,6 +74,11 @@ class _Reused(NamedTuple):
     source: str
     """Id of the finished job; empty if the evaluation is in the cache."""
 
+    @property
+    def sheet(self) -> str:
+        """Name of its answer sheet: by job in the database, by content key in the cache."""
+        return self.source or self.job.key
+
 
 def content_keys(
     session: Session, experiment: Experiment, split: Split, candidates: Collection[int]
@@ -130,11 +135,8 @@ def reuse_evaluations(session: Session, experiment: Experiment, jobs: Sequence[N
     if not experiment.spec.reuse:
         return 0
     session.flush()
-    reused = 0
-    for chunk in _chunks(_found(session, jobs), _SHEETS_AT_A_TIME):
-        pairs = list(_with_sheets(session, chunk))
-        _finish(session, experiment, pairs)
-        reused += len(pairs)
+    chunks = _chunks(_found(session, jobs), _SHEETS_AT_A_TIME)
+    reused = sum(_finish(session, experiment, chunk) for chunk in chunks)
     experiment.jobs_done += reused
     session.flush()
     for row in list(session.identity_map.values()):  # the few that the session holds as objects
@@ -190,32 +192,22 @@ def _stored(
         )
 
 
-def _with_sheets(session: Session, reused: Sequence[_Reused]) -> Iterator[tuple[_Reused, bytes]]:
-    """Yield evaluations with their packed answers, without those removed meanwhile."""
-    cache = evaluation_cache(session)
-    for chunk in _chunks(reused, _SHEETS_AT_A_TIME):
-        sheets = _sheets(session, [one.source for one in chunk if one.source])
-        cached = [one.job.key for one in chunk if not one.source]
-        if cache is not None and cached:
-            sheets |= cache.sheets(cached)
-        for one in chunk:
-            if (sheet := sheets.get(one.source or one.job.key)) is not None:
-                yield one, sheet
-
-
 def _sheets(session: Session, job_ids: Collection[str]) -> dict[str, bytes]:
     query = select(AnswerSheet.job_id, AnswerSheet.content)
     return dict(session.exec(query.where(col(AnswerSheet.job_id).in_(job_ids))).all())
 
 
-def _finish(
-    session: Session, experiment: Experiment, pairs: Sequence[tuple[_Reused, bytes]]
-) -> None:
-    """Finish pending jobs with copies of evaluations."""
-    if not pairs:
-        return
-    sheets = [{"job_id": one.job.id, "content": sheet} for one, sheet in pairs]
-    insert_rows(session, AnswerSheet, sheets)
+def _finish(session: Session, experiment: Experiment, reused: Sequence[_Reused]) -> int:
+    """Finish pending jobs with copies of evaluations that still exist; return their number."""
+    sheets = _sheets(session, [one.source for one in reused if one.source])
+    cache, cached = evaluation_cache(session), [one.job.key for one in reused if not one.source]
+    if cache is not None and cached:
+        sheets |= cache.sheets(cached)
+    complete = [one for one in reused if one.sheet in sheets]
+    if not complete:
+        return 0
+    copies = [{"job_id": one.job.id, "content": sheets[one.sheet]} for one in complete]
+    insert_rows(session, AnswerSheet, copies)
     finished = [
         {
             "job": one.job.id,
@@ -225,10 +217,11 @@ def _finish(
             "factor": one.evaluation.normaliser,
             **{f"its_{name}": value for name, value in one.evaluation.result.items()},
         }
-        for one, _ in pairs
+        for one in complete
     ]
     for statement in (_RESOLVE, _FINISH):
         session.connection().execute(statement, finished)
+    return len(complete)
 
 
 def _chunks(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:
