@@ -42,7 +42,7 @@ from modnorm.wire.run_messages import extent, with_remedy
 
 
 def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
-    """Return the figures of experiments that have finished, by id."""
+    """Return the figures of those experiments that have finished, by id."""
     bases = {
         experiment_id: (metric, correct)
         for experiment_id, metric, correct in session.exec(
@@ -53,13 +53,12 @@ def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
             )
         )
     }
-    figures = dict.fromkeys(ids, Headline(None, None, None, None))
-    figures |= {each: Headline(metric, None, None, None) for each, (metric, _) in bases.items()}
     ensembles = session.exec(
         select(Ensemble)
         .where(col(Ensemble.experiment_id).in_(ids))
         .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
     )
+    figures = {}
     for top in ensembles:  # the last is the largest
         base, right = bases.get(top.experiment_id, (None, 0))
         figures[top.experiment_id] = Headline(
@@ -146,7 +145,7 @@ class LabCatalog:
             experiments = session.exec(query.offset(start).limit(PAGE_LINES + 1)).all()
             shown = experiments[:PAGE_LINES]
             figures = headlines(session, [each.id for each in shown])
-        runs = [self._run(each, figures[each.id]) for each in shown]
+        runs = [self._run(each, figures.get(each.id)) for each in shown]
         return RunPage(runs, page, len(experiments) > PAGE_LINES)
 
     def run(self, name: str) -> ViewedRun:
@@ -162,13 +161,12 @@ class LabCatalog:
         return compare_runs([self.run(name).results for name in names])
 
     def _run(self, experiment: Experiment, headline: Headline | None) -> ViewedRun:
-        status = status_of(self._database, experiment)
         return ViewedRun(
             experiment.id,
             experiment.spec.model_dump(mode="json"),
-            status,
+            status_of(self._database, experiment),
             partial(self._results, experiment),
-            headline if status.finished else None,
+            headline,
         )
 
     def _results(self, experiment: Experiment) -> Run:
