@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
-from sqlalchemy import ColumnElement, delete, union
+from sqlalchemy import delete, union
 from sqlalchemy import select as select_columns
 from sqlmodel import Session, SQLModel, col, select
 
@@ -32,20 +32,19 @@ def ended_before(session: Session, limit: float) -> Sequence[Experiment]:
     """Return the experiments that ended before a time, oldest first."""
     query = (
         select(Experiment)
-        .where(_has_ended(limit))
+        .where(col(Experiment.state).in_(TERMINAL), col(Experiment.end_time) < limit)
         .order_by(col(Experiment.end_time), col(Experiment.id))
     )
     return session.exec(query).all()
 
 
 def remove_ended(session: Session, experiment_id: str, limit: float) -> bool:
-    """Remove an experiment; return whether it did end before a time and was here."""
+    """Remove an experiment; return whether it was stored and ended before a time."""
     try:
-        lock_experiment(session, experiment_id)
+        experiment = lock_experiment(session, experiment_id)
     except NotFoundError:  # another process has removed it
         return False
-    query = select(Experiment.id).where(Experiment.id == experiment_id, _has_ended(limit))
-    if session.exec(query).first() is None:
+    if experiment.end_time is None or experiment.end_time >= limit:
         return False
     remove_experiment(session, experiment_id)
     return True
@@ -75,10 +74,6 @@ def remove_unused_artifacts(session: Session) -> int:
     named = select_columns(digests.subquery())
     unused = delete(Artifact).where(col(Artifact.digest).not_in(named))
     return int(session.exec(unused).rowcount)
-
-
-def _has_ended(limit: float) -> ColumnElement[bool]:
-    return col(Experiment.state).in_(TERMINAL) & (col(Experiment.end_time) < limit)
 
 
 _DAY = 86_400.0
