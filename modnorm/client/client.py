@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.client.connection import (
+    UNSUCCESSFUL_STATES,
     Connection,
     ask_questions,
     cancel_experiment,
@@ -151,9 +152,6 @@ class Client(Connection):
         return load_run(directory)
 
 
-_AGAIN = {experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED}
-
-
 def _predictions(
     client: Connection, request: experiments.Questions, on_progress: OnProgress
 ) -> Iterator[Prediction]:
@@ -167,14 +165,14 @@ def _predictions(
 
     content = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
     experiment = ask_questions(client, request, content)
-    if experiment.state in _AGAIN:
+    if experiment.state in UNSUCCESSFUL_STATES:
         experiment = ask_questions(client, request, str(uuid.uuid4()))
     rows = len(request.rows)
     for event in watch_messages(client, experiment.id):
         progress = event.progress
         on_progress(progress.jobs_done * rows, progress.jobs_total * rows)
     ended = get_experiment(client, experiment.id)
-    if ended.state in _AGAIN:
+    if ended.state in UNSUCCESSFUL_STATES:
         raise PreconditionError(
             ended.error or f"the experiment {ended.id} is {state_name(ended.state)}",
             field="questions",

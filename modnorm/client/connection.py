@@ -214,13 +214,10 @@ def get_run_file(
     return (each.chunk for each in responses)
 
 
-TERMINAL_STATES = frozenset(
-    {
-        experiments.EXPERIMENT_STATE_SUCCEEDED,
-        experiments.EXPERIMENT_STATE_FAILED,
-        experiments.EXPERIMENT_STATE_CANCELLED,
-    }
+UNSUCCESSFUL_STATES = frozenset(
+    {experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED}
 )
+TERMINAL_STATES = UNSUCCESSFUL_STATES | {experiments.EXPERIMENT_STATE_SUCCEEDED}
 """States that an experiment never leaves."""
 
 STREAM_SECONDS = 600.0

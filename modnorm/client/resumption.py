@@ -7,7 +7,13 @@ from pathlib import Path
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.client.client import Client
-from modnorm.client.connection import cancel_experiment, create_experiment, list_experiments
+from modnorm.client.connection import (
+    TERMINAL_STATES,
+    UNSUCCESSFUL_STATES,
+    cancel_experiment,
+    create_experiment,
+    list_experiments,
+)
 from modnorm.errors import ConflictError
 from modnorm.files import is_digest
 from modnorm.host import expand_home
@@ -18,9 +24,6 @@ from modnorm.tasks.row_loading import is_dataset, load_data
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto
-
-_ENDED_EARLY = (experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED)
-_ENDED = (*_ENDED_EARLY, experiments.EXPERIMENT_STATE_SUCCEEDED)
 
 
 def resume_or_submit(
@@ -37,12 +40,12 @@ def resume_or_submit(
     """
     known = list(list_experiments(client))
     for other in known:
-        if other.state in _ENDED or other.id in wanted:
+        if other.state in TERMINAL_STATES or other.id in wanted:
             continue
         running = spec_from_proto(other.spec)
         if running != spec and running.fixed == spec.fixed:
             cancel_experiment(client, other.id)
-    early = {other.request_id for other in known if other.state in _ENDED_EARLY}
+    early = {other.request_id for other in known if other.state in UNSUCCESSFUL_STATES}
     request_id = next(name for name in _request_ids(spec) if name not in early)
     return create_experiment(client, spec, request_id)
 
@@ -53,7 +56,7 @@ def resume_or_submit_shared(
     """Submit a spec to a lab that others use too."""
     for name in _request_ids(spec):
         experiment = create_experiment(client, spec, f"{prefix}/{name}")
-        if experiment.state not in _ENDED_EARLY:
+        if experiment.state not in UNSUCCESSFUL_STATES:
             return experiment
     raise AssertionError("unreachable: the request ids are infinite")
 
