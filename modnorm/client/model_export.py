@@ -1,9 +1,7 @@
 """The candidate of a rank, or the trained model, of a finished run, with its model card."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from modnorm.analysis.candidates import CandidateRecord
 from modnorm.analysis.run import Run
 from modnorm.analysis.run_files import REWRITE
 from modnorm.checkpoint.reference import Checkpoint
@@ -12,8 +10,6 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.model_card import candidate_facts, model_card
-
-_FIELD = "rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +28,18 @@ def ranked_candidate(run: Run, rank: int) -> Ranked:
     if run.spec.iterative is not None:
         raise InvalidInputError(
             f"{run.spec.method.name} trained one model, which has no rank",
-            field=_FIELD,
+            field="rank",
             remedy="omit --rank",
         )
     candidates = tuple(run.candidates)
     found = next((each for each in candidates if each.rank == rank), None)
     if found is None or found.selection_reward is None:
-        raise _no_such_rank(rank, candidates)
+        last = sum(each.selection_reward is not None for each in candidates)
+        raise InvalidInputError(
+            f"there is no rank {rank}: {last} of {len(candidates)} candidates have a score",
+            field="rank",
+            remedy=f"name a rank from 1 to {last}",
+        )
     (_, descriptor), scale_map = next(run.descriptors(found.index)), run.scale_map()
     if scale_map is None:
         raise PreconditionError("the run directory has no scale map", field="run", remedy=REWRITE)
@@ -57,15 +58,6 @@ def trained_lineage(run: Run) -> Lineage:
     if lineage is None:
         raise PreconditionError("the run directory has no lineage", field="run", remedy=REWRITE)
     return lineage
-
-
-def _no_such_rank(rank: int, candidates: Sequence[CandidateRecord]) -> InvalidInputError:
-    last = sum(each.selection_reward is not None for each in candidates)
-    return InvalidInputError(
-        f"there is no rank {rank}: {last} of {len(candidates)} candidates have a score",
-        field=_FIELD,
-        remedy=f"name a rank from 1 to {last}",
-    )
 
 
 def candidate_card(run: Run, base: Checkpoint, ranked: Ranked, rank: int) -> str:
