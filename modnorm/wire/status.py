@@ -33,16 +33,9 @@ CODES: dict[type[errors.ModnormError], grpc.StatusCode] = {
     errors.ModnormError: grpc.StatusCode.INTERNAL,
 }
 _BY_NAME: dict[str, type[errors.ModnormError]] = {
-    kind.__name__: kind
-    for kind in (
-        *CODES,
-        errors.EvaluationError,
-        errors.EngineError,
-        errors.CandidateError,
-        errors.IncompatibleError,
-        errors.DoesNotFitError,
-        errors.UnreachableError,
-    )
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.ModnormError)
 }
 _BY_CODE: dict[grpc.StatusCode, type[errors.ModnormError]] = {
     code: kind for kind, code in reversed(CODES.items())
@@ -103,21 +96,20 @@ def to_status(error: errors.ModnormError) -> status_pb2.Status:
 
 def from_rpc_error(error: grpc.RpcError, *, late: str = LATE) -> errors.ModnormError:
     """Return the error of the service from the exception of a call."""
-    ended = isinstance(error, _ENDED_CALLS)
-    status = rpc_status.from_call(cast("grpc.Call", error)) if ended else None
-    if status is None or status.code == code_pb2.OK:
-        if not isinstance(error, _ENDED_CALLS):
-            return errors.UnavailableError(str(error))
-        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return errors.UnavailableError("the server did not answer in time", remedy=late)
-        kind = _BY_CODE.get(error.code(), errors.ModnormError)
-        details = error.details() or error.code().name.lower()
-        if kind is errors.UnavailableError and (words := _unreachable(details)):
-            remedies = (remedy for reason, remedy in _REMEDIES.items() if reason in words)
-            return errors.UnreachableError(words, remedy=next(remedies, _RUNNING))
-        field, remedy = _BARE.get(kind, (None, None))
-        return kind(details, field=field, remedy=remedy)
-    return from_status(status)
+    if not isinstance(error, _ENDED_CALLS):
+        return errors.UnavailableError(str(error))
+    status = rpc_status.from_call(cast("grpc.Call", error))
+    if status is not None and status.code != code_pb2.OK:
+        return from_status(status)
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return errors.UnavailableError("the server did not answer in time", remedy=late)
+    kind = _BY_CODE.get(error.code(), errors.ModnormError)
+    details = error.details() or error.code().name.lower()
+    if kind is errors.UnavailableError and (words := _unreachable(details)):
+        remedies = (remedy for reason, remedy in _REMEDIES.items() if reason in words)
+        return errors.UnreachableError(words, remedy=next(remedies, _RUNNING))
+    field, remedy = _BARE.get(kind, (None, None))
+    return kind(details, field=field, remedy=remedy)
 
 
 def from_neighbour(error: grpc.RpcError, name: str) -> errors.ModnormError:
