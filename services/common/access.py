@@ -1,7 +1,6 @@
 """Access control: callers, roles, tokens, and the protection of a server's port."""
 
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -152,7 +151,7 @@ class TokenFile:
 def _version(path: Path) -> tuple[int, int, int] | None:
     """Return a value that changes with the file's content; None if there is no file."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - follows links: secrets are links
+        status = path.stat()  # of a link's target: secrets are links
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size

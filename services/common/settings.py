@@ -115,8 +115,14 @@ class QueueSettings(ServiceSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_broker_password(cls, values: dict[str, object]) -> dict[str, object]:
-        return _with_password(cls, values, "broker")
+    def _add_passwords(cls, values: dict[str, object]) -> dict[str, object]:
+        """Add the password of each `NAME_password_file` that is set to `NAME_url`."""
+        for name in ("database", "broker"):
+            if file := values.get(f"{name}_password_file"):
+                url = values.get(f"{name}_url", cls.model_fields[f"{name}_url"].default)
+                added = add_password(str(url), Path(str(file)), field=f"{name}_password_file")
+                values = values | {f"{name}_url": added}
+        return values
 
 
 class EvaluatorSettings(QueueSettings):
@@ -178,11 +184,6 @@ class AggregatorSettings(QueueSettings):
     database_password_file: GivenPath | None = None
     """File with the database's password, which is added to the URL."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_database_password(cls, values: dict[str, object]) -> dict[str, object]:
-        return _with_password(cls, values, "database")
-
     run_dir: GivenPath | None = None
     """Directory of finished runs that clients fetch; by default `lab-runs` of `cache_dir`. Labs
     may not share one: an aggregator removes the runs that its database lacks."""
@@ -215,18 +216,6 @@ class AggregatorSettings(QueueSettings):
     def runs(self) -> Path:
         """Directory of finished runs that clients fetch."""
         return self.run_dir or self.cache / "lab-runs"
-
-
-def _with_password(
-    settings: type[ServiceSettings], values: dict[str, object], name: str
-) -> dict[str, object]:
-    """Add the password of `NAME_password_file`, if set, to `NAME_url`."""
-    file = values.get(f"{name}_password_file")
-    if not file:
-        return values
-    url = values.get(f"{name}_url", settings.model_fields[f"{name}_url"].default)
-    added = add_password(str(url), Path(str(file)), field=f"{name}_password_file")
-    return values | {f"{name}_url": added}
 
 
 def add_password(url: str, file: Path, *, field: str) -> str:
