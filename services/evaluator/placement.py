@@ -69,11 +69,12 @@ def free_devices(visible: str | None) -> tuple[str, ...]:
     if visible is not None:  # CUDA ignores what follows a number that is none
         return _distinct(tuple(takewhile(lambda name: name != "-1", _split(visible))))
     try:
-        gpus = sorted(query_gpus(), key=lambda gpu: gpu.used)
+        gpus = query_gpus()
     except UnavailableError:
         return ()
-    free = sorted(gpu.device for gpu in gpus if gpu.used <= (1 - _FREE) * gpu.total)
-    return tuple(free or [gpu.device for gpu in gpus[:1]])
+    least_used = sorted(gpus, key=lambda gpu: gpu.used)[:1]
+    free = [gpu for gpu in gpus if gpu.used <= (1 - _FREE) * gpu.total]
+    return tuple(gpu.device for gpu in free or least_used)
 
 
 def fitting_engines(memory: int, weights: int) -> int:

@@ -58,6 +58,8 @@ def test_all_means_the_devices_of_the_driver(nvidia_smi):
 def test_a_run_takes_the_gpus_that_nobody_uses_or_that_its_user_chose(nvidia_smi):
     nvidia_smi(GPUS)
     assert free_devices(None) == ("0", "2")
+    nvidia_smi("seq -f '%g, 81559, 3' 0 11")
+    assert free_devices(None) == tuple(map(str, range(12))), "neighbours stay side by side"
     assert free_devices("1,GPU-8a") == ("1", "GPU-8a")
     assert free_devices("") == ()
     assert free_devices("-1") == ()
