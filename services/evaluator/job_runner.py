@@ -122,31 +122,32 @@ class JobRunner:
                 self._heartbeats, job, self._shutdown, silence_seconds=self._silence_seconds
             )
         lease.waits()
-        self._waiting = lease.__enter__()
+        self._heartbeats.add(lease)
+        self._waiting = lease
         return lease
 
     def begin(self, lease: CandidateLease) -> None:
         """Answer the rows of a job, and report the result or the failure."""
         self._waiting = None
-        job, kept, work = lease.job, ExitStack(), None
+        job, work = lease.job, None
         with naming(**_names(job)), self._metrics.busy.track_inprogress():
             self._begun.append(job)
             self._at_engine = job
-            with self._caught(job, at_engine=True), ExitStack() as stack:
-                stack.push(lease)
+            with self._caught(job, at_engine=True), ExitStack() as on_error:
+                on_error.callback(self._heartbeats.remove, lease)
                 lease.begins()
                 work = self.scorer.answer(job, lease)
-                kept = stack.pop_all()
+                on_error.pop_all()
             self._at_engine = None
             if work is None:
                 self._begun.remove(job)
             else:
                 self._engine_failures = 0
-                self._background.submit(partial(self._finish, job, kept, work))
+                self._background.submit(partial(self._finish, lease, work))
 
     def pass_on(self, lease: CandidateLease, reason: str) -> None:
         """Release a job that has not begun, for another worker."""
-        lease.__exit__()
+        self._heartbeats.remove(lease)
         with naming(**_names(lease.job)):
             logger.info("passed on", extra={"reason": reason})
             self._client.fail(lease.job.lease, messages.FAILURE_KIND_RELEASED, reason)
@@ -180,11 +181,14 @@ class JobRunner:
         self._background.close()
         self.scorer.close()
 
-    def _finish(self, job: messages.Job, lease: ExitStack, work: Work) -> None:
-        """Score and report a job whose rows are answered, then leave its lease."""
+    def _finish(self, lease: CandidateLease, work: Work) -> None:
+        """Score and report a job whose rows are answered, then stop to extend its lease."""
+        job = lease.job
         with self._caught(job, at_engine=False):
-            with lease:
+            try:
                 work()
+            finally:
+                self._heartbeats.remove(lease)
             self._report_failures = 0
             logger.info("reported")
             self._metrics.ended(JobOutcome.REPORTED)

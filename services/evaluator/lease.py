@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextvars import copy_context
-from typing import Self
 
 from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError
@@ -108,7 +107,7 @@ class Heartbeats:
 
 
 class CandidateLease:
-    """A leased job. Heartbeats extend its lease inside the context; responses may end the work."""
+    """A leased job. The responses to its heartbeats may end the work."""
 
     def __init__(
         self,
@@ -128,13 +127,6 @@ class CandidateLease:
         self._waits = False
         self._end: ModnormError | None = None
         """Why the aggregator ended the lease."""
-
-    def __enter__(self) -> Self:
-        self._heartbeats.add(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._heartbeats.remove(self)
 
     def progress(self, done: int) -> None:
         """Record answered rows, a sign of progress; raise if the work has to stop."""

@@ -1,6 +1,7 @@
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 
@@ -9,13 +10,26 @@ import pytest
 from modnorm.engines.settings import STAGE
 from modnorm.errors import CancelledError, ModnormError, UnavailableError
 from modnorm.services.evaluator.lease import CandidateLease, Heartbeats, longest_silence
-from modnorm.services.evaluator.shutdown import LOAD_FACTOR
+from modnorm.services.evaluator.shutdown import LOAD_FACTOR, Shutdown
 from modnorm.v1 import evaluation_pb2 as messages
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
 def job(seconds: float = 30.0, job_id: str = "a") -> messages.Job:
     return messages.Job(lease=messages.Lease(job_id=job_id, token=7, seconds=seconds))
+
+
+@contextmanager
+def extended(
+    heartbeats: Heartbeats, leased: messages.Job, shutdown: Shutdown, **options: float
+) -> Iterator[CandidateLease]:
+    """Yield a lease that heartbeats extend."""
+    lease = CandidateLease(heartbeats, leased, shutdown, **options)
+    heartbeats.add(lease)
+    try:
+        yield lease
+    finally:
+        heartbeats.remove(lease)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -25,7 +39,7 @@ def until(condition: Callable[[], bool]) -> None:
 def test_a_lease_shorter_than_three_heartbeat_intervals_is_extended_in_time(
     client, shutdown, aggregator
 ) -> None:
-    with CandidateLease(Heartbeats(client, 100.0), job(seconds=0.3), shutdown) as held:
+    with extended(Heartbeats(client, 100.0), job(seconds=0.3), shutdown) as held:
         held.progress(4)
         until(lambda: len(aggregator.heartbeats) > 2)
     assert aggregator.heartbeats[-1].answers_done == 4
@@ -41,7 +55,7 @@ def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggre
 
     heartbeats = Heartbeats(client, 100.0)
     STAGE.observe(heartbeats.send_soon)
-    with CandidateLease(heartbeats, job(), shutdown):
+    with extended(heartbeats, job(), shutdown):
         for done, stage in enumerate(("loading", "compiling", ""), start=1):
             STAGE.enter(stage)
             wait_until(partial(has_told, done), "the heartbeat with the stage")
@@ -55,7 +69,7 @@ def test_errors_of_the_aggregator_stop_no_job(
     client, shutdown, aggregator, error: ModnormError
 ) -> None:
     aggregator.errors["Heartbeat"] = [error] * 8
-    with CandidateLease(Heartbeats(client, 0.02), job(), shutdown) as held:
+    with extended(Heartbeats(client, 0.02), job(), shutdown) as held:
         deadline = time.monotonic() + HANG_SECONDS
         while not aggregator.heartbeats and time.monotonic() < deadline:
             held.progress(1)
@@ -74,13 +88,13 @@ def test_a_defect_costs_no_lease(
         return send(calls)
 
     monkeypatch.setattr(client, "heartbeat", odd)
-    with CandidateLease(Heartbeats(client, 0.02), job(), shutdown):
+    with extended(Heartbeats(client, 0.02), job(), shutdown):
         until(lambda: aggregator.heartbeats)
 
 
 def test_a_lease_without_progress_is_not_extended(client, shutdown, aggregator) -> None:
     heartbeats = Heartbeats(client, 0.03)
-    with CandidateLease(heartbeats, job(), shutdown, silence_seconds=0.1):
+    with extended(heartbeats, job(), shutdown, silence_seconds=0.1):
         until(lambda: not heartbeats._runs)
     assert len(aggregator.heartbeats) <= 5
 
@@ -107,7 +121,7 @@ def test_heartbeats_arrive_in_order(
         return answers
 
     monkeypatch.setattr(client, "heartbeat", late)
-    with CandidateLease(Heartbeats(client, 0.02), job(), shutdown) as held:
+    with extended(Heartbeats(client, 0.02), job(), shutdown) as held:
         held.waits()
         assert composed.wait(HANG_SECONDS)
         held.begins()
@@ -117,7 +131,7 @@ def test_heartbeats_arrive_in_order(
 
 def test_a_begin_is_reported_at_once(client, shutdown, aggregator) -> None:
     """The job may crash the worker long before a heartbeat is due."""
-    with CandidateLease(Heartbeats(client, 3600.0), job(seconds=10_800), shutdown) as held:
+    with extended(Heartbeats(client, 3600.0), job(seconds=10_800), shutdown) as held:
         held.begins()
         until(lambda: aggregator.heartbeats)
         assert [beat.waits for beat in aggregator.heartbeats] == [False]
@@ -125,8 +139,8 @@ def test_a_begin_is_reported_at_once(client, shutdown, aggregator) -> None:
 
 def test_a_removed_lease_is_not_extended(client, shutdown, aggregator) -> None:
     heartbeats = Heartbeats(client, 0.02)
-    with CandidateLease(heartbeats, job(), shutdown):
-        with CandidateLease(heartbeats, job(job_id="b"), shutdown):
+    with extended(heartbeats, job(), shutdown):
+        with extended(heartbeats, job(job_id="b"), shutdown):
             until(lambda: ["a", "b"] in aggregator.said)
         aggregator.said.clear()
         until(lambda: len(aggregator.said) >= 3)
