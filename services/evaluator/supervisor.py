@@ -283,17 +283,15 @@ class Supervisor(GrpcService):
 
     def _make_workers(self, first: int, device: str, engines: int) -> Sequence[WorkerProcess]:
         """Return new workers of a device, numbered from `first`."""
-        places = [Place(first + slot, device, slot, engines) for slot in range(engines)]
+        places = (Place(first + slot, device, slot, engines) for slot in range(engines))
         return [
-            (
-                WorkerProcess(
-                    f"{place.device}.{place.slot}" if place.device else "cpu",
-                    self._command,
-                    environment_of(place, self._settings, self._inherited, self._folder),
-                    address=address_of(place, self._folder),
-                    grace=self._worker_grace,
-                    most_failures=self._most_failures,
-                )
+            WorkerProcess(
+                f"{device}.{place.slot}" if device else "cpu",
+                self._command,
+                environment_of(place, self._settings, self._inherited, self._folder),
+                address=address_of(place, self._folder),
+                grace=self._worker_grace,
+                most_failures=self._most_failures,
             )
             for place in places
         ]
