@@ -43,7 +43,6 @@ class Heartbeats:
         self._changed = threading.Condition()
         self._runs = False
         self._is_urgent = False
-        self._sending = threading.Lock()
 
     def add(self, lease: "CandidateLease") -> None:
         """Extend a lease from now on."""
@@ -67,26 +66,24 @@ class Heartbeats:
             self._is_urgent = True
             self._changed.notify()
 
-    def send(self, leases: Sequence["CandidateLease"]) -> None:
-        """Extend leases now, after any heartbeat in flight; pass each state to its lease."""
-        with self._sending:
-            try:
-                states = self._client.heartbeat([lease.progress_now() for lease in leases])
-            except ModnormError as error:
-                for lease in leases:
-                    # The lease may still hold.
-                    lease.log(logging.WARNING, "heartbeat failed: %s", error)
-                return
-            for lease, state in zip(leases, states, strict=True):
-                lease.handle(state)
-
     def _run(self) -> None:
         while leases := self._due():
             try:
-                self.send(leases)
+                self._send(leases)
             except Exception:
                 # Without this thread every lease would expire.
                 logger.exception("no heartbeat could be sent")
+
+    def _send(self, leases: Sequence["CandidateLease"]) -> None:
+        """Extend leases; pass the state of each to it."""
+        try:
+            states = self._client.heartbeat([lease.progress_now() for lease in leases])
+        except ModnormError as error:
+            for lease in leases:  # the lease may still hold
+                lease.log(logging.WARNING, "heartbeat failed: %s", error)
+            return
+        for lease, state in zip(leases, states, strict=True):
+            lease.handle(state)
 
     def _due(self) -> Sequence["CandidateLease"]:
         """Wait until heartbeats are due; return none once no lease is left."""
