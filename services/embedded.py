@@ -119,7 +119,6 @@ def start(
         parts = [threads.submit(services.run)]
         try:
             lab = LabAccess(services.started.result(), Credentials(token=common.token))
-            evaluator = None
             if devices:
                 services.supervise(lab, devices)
             elif evaluate:
@@ -129,16 +128,15 @@ def start(
                     load_lock=_load_lock(common.cache),
                     **common.model_dump(),
                 )
-                evaluator = services.evaluator = Worker(settings, sandbox=sandbox, load=load)
-            if evaluator is not None:
-                parts.append(threads.submit(work, evaluator))
+                services.evaluator = Worker(settings, sandbox=sandbox, load=load)
+                parts.append(threads.submit(work, services.evaluator))
                 parts[-1].add_done_callback(lambda _: services.stop())
             try:
                 yield lab
             finally:
                 leaving.set()
-                if evaluator is not None:
-                    evaluator.stop()
+                if services.evaluator is not None:
+                    services.evaluator.stop()
         finally:
             services.stop()
             wait(parts)
