@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import UnavailableError
+from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import SupervisorSettings, inherited_environment
 from modnorm.services.evaluator.placement import (
     chosen_devices,
@@ -58,8 +58,7 @@ def make_supervisor(
 
 def _most_engines(settings: SupervisorSettings, devices: Sequence[str], job: messages.Job) -> int:
     """Return how many engines of a job's model share a GPU well."""
-    revision = job.model.revision if job.model.HasField("revision") else None
-    folder = resolve_checkpoint(job.model.name, revision, roots=None).directory
+    folder = resolve_model(job.model, None).directory
     weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     try:
         gpus = query_gpus()

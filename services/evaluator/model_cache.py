@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from modnorm.checkpoint.prompts import PromptEncoder
-from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import (
     Drafts,
     Engine,
@@ -24,6 +24,7 @@ from modnorm.engines.settings import STAGE
 from modnorm.errors import CandidateError, IncompatibleError, ModnormError
 from modnorm.locks import locked
 from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.job_inputs import KEPT, ArtifactCache
 from modnorm.tasks import Task
@@ -132,7 +133,7 @@ class ModelCache:
         key = ModelKey(job.model_digest, job.engine.name, settings)
         if self._loaded and self._loaded.key == key:
             return self._loaded
-        checkpoint = self._open(job, poll)
+        checkpoint = resolve_model(job.model, self._settings.model_roots, on_bytes=poll)
         names = {"model": job.model.name, "engine": job.engine.name}
         with STAGE.starting():
             if self._loaded is None:
@@ -189,12 +190,6 @@ class ModelCache:
         loaded, self._loaded = self._loaded, None
         if loaded:
             loaded.engine.close()
-
-    def _open(self, job: messages.Job, poll: Callable[[], None]) -> Checkpoint:
-        """Return the checkpoint of a job's model on this host."""
-        revision = job.model.revision if job.model.HasField("revision") else None
-        roots = self._settings.model_roots
-        return resolve_checkpoint(job.model.name, revision, roots=roots, on_bytes=poll)
 
 
 def _require_digest(checkpoint: Checkpoint, job: messages.Job) -> None:
