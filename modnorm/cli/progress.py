@@ -152,7 +152,8 @@ def follow(
             base = base_reward()
         reason = f"waiting: {event.waits_for}" if event.waits_for else ""
         figures = _figures(event.progress, base, ensemble_size)
-        screen.show(phase_of(event), *extent(event), figures, reason)
+        done, total, _ = extent(event)
+        screen.show(phase_of(event), done, total, figures, reason)
 
 
 def catch_up(events: "Iterable[Event]", now: "experiments.Experiment") -> "Iterator[Event]":

@@ -15,11 +15,11 @@ def phase_of(event: experiments.WatchExperimentResponse) -> str:
     return STARTING if event.progress.engine_stage else state_name(event.state)
 
 
-def extent(at: experiments.WatchExperimentResponse | experiments.Experiment) -> tuple[int, int]:
-    """Return finished and total items of the present phase: jobs, prompts or updates."""
-    progress = at.progress
-    if at.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
-        return progress.updates_done, progress.updates_total
-    if at.state == experiments.EXPERIMENT_STATE_CALIBRATING:
-        return progress.examples_done, progress.examples_total
-    return progress.jobs_done, progress.jobs_total
+def extent(event: experiments.WatchExperimentResponse) -> tuple[int, int, str]:
+    """Return finished items, all items and the unit of a phase: jobs, prompts or updates."""
+    progress = event.progress
+    if event.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
+        return progress.updates_done, progress.updates_total, "updates"
+    if event.state == experiments.EXPERIMENT_STATE_CALIBRATING:
+        return progress.examples_done, progress.examples_total, "prompts"
+    return progress.jobs_done, progress.jobs_total, "jobs"

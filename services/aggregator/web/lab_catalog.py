@@ -69,16 +69,16 @@ def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
 
 _PACE_EVENTS = 200
 """Last events that the rate of a phase is computed from."""
-_STATE_WORDS = {ExperimentState.SUCCEEDED: "finished"}
 
 
 def status_of(database: Database, experiment: Experiment) -> Status:
     """Return how far an experiment is; one that only votes has no results of a search."""
     state, live = experiment.state, experiment.state not in TERMINAL
-    if state is ExperimentState.SUCCEEDED and not experiment.asked_experts:
+    has_succeeded = state is ExperimentState.SUCCEEDED
+    if has_succeeded and not experiment.asked_experts:
         return FINISHED
     return Status(
-        state=_STATE_WORDS.get(state, state.lower()),
+        state="finished" if has_succeeded else state.lower(),
         live=live,
         error=with_remedy(experiment.error, experiment.remedy),
         progress=_progress(database, experiment.id) if live else None,
@@ -107,12 +107,7 @@ def _progress(database: Database, experiment_id: str) -> Progress:
         messages = [event_message(event) for event in reversed(session.exec(last_events).all())]
         workers = [BusyWorker(name, jobs) for name, jobs in session.exec(lease_holders)]
     last = messages[-1]
-    done, total = extent(last)
-    counts, unit = last.progress, "jobs"
-    if last.state == experiment_pb2.EXPERIMENT_STATE_CALIBRATING:
-        unit = "prompts"
-    elif last.state == experiment_pb2.EXPERIMENT_STATE_SELECTING and counts.updates_total:
-        unit = "updates"
+    counts, (done, total, unit) = last.progress, extent(last)
     return Progress(
         unit=unit,
         done=done,
@@ -185,7 +180,7 @@ def remaining_seconds(
         if event.state != last.state or event.progress.engine_stage:
             break
         first = event
-    (before, _), (done, total) = extent(first), extent(last)
+    (before, _, _), (done, total, _) = extent(first), extent(last)
     start, end = (each.time.ToMicroseconds() / 1e6 for each in (first, last))
     if done <= before or end <= start:
         return None
