@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-_Submitted = tuple[CandidateLease, Context, Future[bool]]
-
-
 class EngineThread:
     """Begins each submitted job; a job can be claimed while it loads the first model."""
 
@@ -47,7 +44,7 @@ class EngineThread:
         self._runner = runner
         self._shutdown = shutdown
         self._torch_threads = torch_threads
-        self._jobs: SimpleQueue[_Submitted | Callable[[], None] | None] = SimpleQueue()
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._is_warming = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -57,16 +54,16 @@ class EngineThread:
     def begin(self, job: CandidateLease) -> bool:
         """Begin a job in the caller's context; return False if the worker stops instead."""
         begun: Future[bool] = Future()
-        self._jobs.put((job, copy_context(), begun))
+        self._work.put(partial(self._begin, job, copy_context(), begun))
         return begun.result()
 
     def warm(self, job: messages.Job) -> None:
         """Load the model of a job that will come, unless the engine has one; return at once."""
-        self._jobs.put(partial(self._runner.warm, job))
+        self._work.put(partial(self._warm, job))
 
     def close(self) -> None:
         """Close the runner after the current job; return when the thread has ended."""
-        self._jobs.put(None)
+        self._work.put(None)
         if not self._is_warming:
             self._thread.join()
 
@@ -74,15 +71,15 @@ class EngineThread:
         if self._torch_threads:
             torch.set_num_threads(self._torch_threads)
         try:
-            while (submitted := self._jobs.get()) is not None:
-                if callable(submitted):
-                    self._is_warming = True
-                    submitted()
-                    self._is_warming = False
-                else:
-                    self._begin(*submitted)
+            while (work := self._work.get()) is not None:
+                work()
         finally:
             self._runner.close()
+
+    def _warm(self, job: messages.Job) -> None:
+        self._is_warming = True
+        self._runner.warm(job)
+        self._is_warming = False
 
     def _begin(self, job: CandidateLease, context: Context, begun: Future[bool]) -> None:
         if self._shutdown.requested.is_set():
