@@ -19,7 +19,7 @@ from modnorm.errors import (
     UnavailableError,
 )
 from modnorm.web.guard import FIGURE_POLICY, LOOPBACK, Guard
-from modnorm.web.pages import Pages
+from modnorm.web.pages import Pages, render
 from modnorm.web.sources import Catalog
 
 _STATIC = Path(__file__).parent / "static"
@@ -52,20 +52,20 @@ def build_app(
     }
     app = Starlette(
         routes=[
-            *(Route(path, _page(render), methods=["GET"]) for path, render in addresses.items()),
+            *(Route(path, _page(show), methods=["GET"]) for path, show in addresses.items()),
             # Browsers ask for it on pages that are no HTML.
             Route("/favicon.ico", lambda _: FileResponse(_STATIC / "icon.svg")),
             Route(f"{run}/figures/{{figure}}.svg", partial(_figure, pages), methods=["GET"]),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
-        exception_handlers={ModnormError: partial(_failed, pages)},
+        exception_handlers={ModnormError: _failed},
     )
     return Guard(admit(app), hosts)  # outermost: it guards responses to defects, too
 
 
-def _page(render: Callable[[Request], str]) -> Callable[[Request], Response]:
+def _page(show: Callable[[Request], str]) -> Callable[[Request], Response]:
     def respond(request: Request) -> Response:  # not async: runs in a thread
-        return HTMLResponse(render(request))
+        return HTMLResponse(show(request))
 
     return respond
 
@@ -78,8 +78,8 @@ def _figure(pages: Pages, request: Request) -> Response:
     )
 
 
-def _failed(pages: Pages, request: Request, error: Exception) -> Response:
+def _failed(request: Request, error: Exception) -> Response:
     if not isinstance(error, ModnormError):
         raise error
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-    return HTMLResponse(pages.error(request, error), status)
+    return HTMLResponse(render(request.scope, "error.html", error=error), status)

@@ -15,7 +15,7 @@ from modnorm.analysis.environments import describe_differing
 from modnorm.analysis.plots import PlotData, draw_plot, follow_theme, plot_names
 from modnorm.analysis.report import PLOT_CAPTIONS, page_environment, report_parts
 from modnorm.analysis.uncertainty import accuracy_interval
-from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
+from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.search.answers import BASE_INDEX
 from modnorm.web.queries import PAGE_LINES, PageQuery, read_query
 from modnorm.web.sources import Catalog, ViewedRun
@@ -202,10 +202,6 @@ class Pages:
             pairs=list(zip(names, rows, strict=True)),
             sizes=sizes,
         )
-
-    def error(self, request: Request, error: ModnormError) -> str:
-        """Render an error with its remedy."""
-        return render(request.scope, "error.html", error=error)
 
     def _run(self, request: Request) -> ViewedRun:
         return self._catalog.run(request.path_params["name"])

@@ -27,7 +27,7 @@ def unknown_progress(_path: Path) -> Status:
     return Status("not finished")
 
 
-def view_directory(path: Path, name: str, read_status: ReadStatus = unknown_progress) -> ViewedRun:
+def view_directory(path: Path, name: str, read_status: ReadStatus) -> ViewedRun:
     """Return the run in a directory, which may be damaged."""
     read = partial(load_run, path)
     try:
