@@ -3,12 +3,12 @@
 import json
 import logging
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 from modnorm.files import json_digest
 from modnorm.services.common.software import SOFTWARE
@@ -76,16 +76,11 @@ class EvaluationCache:
     def find(self, keys: Collection[str]) -> Mapping[str, Evaluation]:
         """Return the evaluations of those keys that have one."""
         rows = self._select("result, coefficients, normaliser", keys)
-        return {
-            key: Evaluation(json.loads(result), coefficients, normaliser)
-            for key, result, coefficients, normaliser in cast(
-                "Sequence[tuple[str, str, bytes | None, float | None]]", rows
-            )
-        }
+        return {key: Evaluation(json.loads(result), *values) for key, result, *values in rows}
 
     def sheets(self, keys: Collection[str]) -> Mapping[str, bytes]:
         """Return the packed answers of those keys that have an evaluation."""
-        return dict(cast("Sequence[tuple[str, bytes]]", self._select("sheet", keys)))
+        return dict(self._select("sheet", keys))
 
     def add(self, evaluations: Mapping[str, tuple[Evaluation, bytes]]) -> None:
         """Store evaluations with their packed answers; of two with one key, the first."""
@@ -101,7 +96,7 @@ class EvaluationCache:
             if self._connection is not None:
                 self._connection.close()
 
-    def _select(self, columns: str, keys: Collection[str]) -> Sequence[object]:
+    def _select(self, columns: str, keys: Collection[str]) -> list[Any]:
         """Return rows of the key and some columns; none if the file cannot be used."""
         with self._lock, self._logged():
             query = f"SELECT content_key, {columns} FROM evaluations {_WHERE}"  # noqa: S608 - constants
