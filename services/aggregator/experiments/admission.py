@@ -4,7 +4,6 @@ Questions to the experts of a finished run are an experiment that only votes. It
 the experts and its held-out rows the questions.
 """
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -169,7 +168,7 @@ class Admissions:
                 ) from error
             profile = StoredText(stored.digest, stored.json)
         else:
-            profile = _stored(await self._threads.run(read_profile, name, self._data_roots))
+            profile = StoredText.of(await self._threads.run(read_profile, name, self._data_roots))
         await self._sampler.scale_map(spec.model, model_digest, spec.method, profile.text)
         return profile
 
@@ -200,11 +199,7 @@ def _check_radius(spec: ExperimentSpec, model_digest: str) -> None:
 
 def stored_rows(rows: Sequence[Row]) -> StoredText:
     """Return rows as JSON lines with their digest."""
-    return _stored("\n".join(encode_rows(rows)))
-
-
-def _stored(text: str) -> StoredText:
-    return StoredText(hashlib.sha256(text.encode()).hexdigest(), text)
+    return StoredText.of("\n".join(encode_rows(rows)))
 
 
 def admit_questions(session: Session, asked: experiment_pb2.Questions) -> Admission:

@@ -3,8 +3,10 @@
 Experiments are locked before their jobs, so that transactions never deadlock.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
+from typing import Self
 
 from sqlalchemy import ColumnElement
 from sqlmodel import Session, col
@@ -22,6 +24,10 @@ class StoredText:
 
     digest: str
     text: str
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        return cls(hashlib.sha256(text.encode()).hexdigest(), text)
 
 
 def keep_artifact(session: Session, artifact: StoredText) -> None:

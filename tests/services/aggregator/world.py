@@ -97,8 +97,7 @@ def rows_text(count: int) -> StoredText:
         json.dumps({"answer": str(row), "question": f"Say {row}."}, separators=(",", ":"))
         for row in range(count)
     ]
-    text = "\n".join(lines)
-    return StoredText(hashlib.sha256(text.encode()).hexdigest(), text)
+    return StoredText.of("\n".join(lines))
 
 
 def scale_map(method: str, active: int) -> ScaleMap:
