@@ -219,12 +219,11 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     async def _claim(self, request: ClaimJobRequest) -> ClaimJobResponse:
         self._workers.record_claim(request.worker, request.version)
         claim = await self._claims.submit(request)
-        response = ClaimJobResponse()
-        if claim is not None:
-            with naming(**claim.job.log_fields):
-                logger.debug("leased")
-            response.job.CopyFrom(_job_message(claim, self._jobs.lease_seconds))
-        return response
+        if claim is None:
+            return ClaimJobResponse()
+        with naming(**claim.job.log_fields):
+            logger.debug("leased")
+        return ClaimJobResponse(job=_job_message(claim, self._jobs.lease_seconds))
 
     def _release(self, response: ClaimJobResponse) -> None:
         """Release the lease of a worker that disconnected before it received the lease."""
