@@ -9,12 +9,23 @@ import zipfile
 from pathlib import Path
 
 import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from modnorm.v1 import experiment_pb2_grpc
 
 ROOT = Path(__file__).parents[2]
 
 
 def project_version():
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def test_no_grpc_is_allowed_that_the_generated_code_refuses():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = next(one for one in map(Requirement, project["dependencies"]) if one.name == "grpcio")
+    (least,) = (one.version for one in needed.specifier if one.operator == ">=")
+    assert Version(least) >= Version(experiment_pb2_grpc.GRPC_GENERATED_VERSION)
 
 
 def test_every_file_has_the_same_version():
