@@ -6,12 +6,10 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from operator import methodcaller
 from pathlib import Path
 from typing import Self, TypeVar
 
 import grpc
-from google.protobuf.message import Message
 
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import (
@@ -25,6 +23,7 @@ from modnorm.radius.artifact import carry_radius
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.declared_task import carry_declaration
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
 from modnorm.wire.channel import channel_options, closed_connection, open_channel
 from modnorm.wire.connection import ConnectionSettings, Credentials, require_target
 from modnorm.wire.conversions import spec_to_proto
@@ -33,13 +32,13 @@ from modnorm.wire.status import LATE, from_rpc_error
 _SERVICE = experiments.DESCRIPTOR.services_by_name["ExperimentService"].full_name
 # Every method may be repeated: creation carries a request id, the rest read or absorb.
 _CHANNEL_OPTIONS = channel_options([{"service": _SERVICE}], most_bytes=64 * 2**20)
-_SERIALIZE = methodcaller("SerializeToString")
 _SUBMIT_SECONDS = 2_400.0
 """A submission downloads and hashes a model that the lab has not seen yet, for which the lab
 itself allows half an hour; data and an answer come on top."""
 _DOWNLOAD_SECONDS = 3_600.0
 _PAGE = 500
-ResponseT = TypeVar("ResponseT", bound=Message)
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
 
 
 class Connection:
@@ -78,6 +77,8 @@ class Connection:
         self.patience = patience
         self._is_closed = False
         self._channel = open_channel(target, shown, _CHANNEL_OPTIONS)
+        self.stub = ExperimentServiceStub(self._channel)
+        """The methods of the lab, for `call` and `stream`."""
 
     def __enter__(self) -> Self:
         return self
@@ -92,9 +93,8 @@ class Connection:
 
     def call(
         self,
-        method: str,
-        request: Message,
-        response: type[ResponseT],
+        method: "grpc.UnaryUnaryMultiCallable[RequestT, ResponseT]",
+        request: RequestT,
         *,
         least_seconds: float = 0.0,
         late: str = LATE,
@@ -103,21 +103,17 @@ class Connection:
 
         `least_seconds` is the least deadline, `late` the remedy where no answer came in time.
         """
-        caller = self._channel.unary_unary(
-            f"/{_SERVICE}/{method}", _SERIALIZE, response.FromString
-        )
         with self._faults(late):
-            answer: ResponseT = caller(request, timeout=max(self._timeout, least_seconds))
-            return answer
+            return method(request, timeout=max(self._timeout, least_seconds))
 
     def stream(
-        self, method: str, request: Message, response: type[ResponseT], seconds: float
+        self,
+        method: "grpc.UnaryStreamMultiCallable[RequestT, ResponseT]",
+        request: RequestT,
+        seconds: float,
     ) -> Iterator[ResponseT]:
         """Yield the responses of a call; they end after `seconds` at the latest."""
-        caller = self._channel.unary_stream(
-            f"/{_SERVICE}/{method}", _SERIALIZE, response.FromString
-        )
-        responses = caller(request, timeout=seconds)
+        responses = method(request, timeout=seconds)
         try:
             with self._faults(LATE):
                 yield from responses
@@ -148,9 +144,8 @@ def create_experiment(
         whole = carry_radius(whole, ClientSettings().cache)
     request_id = request_id or str(uuid.uuid4())
     return client.call(
-        "CreateExperiment",
+        client.stub.CreateExperiment,
         experiments.CreateExperimentRequest(request_id=request_id, spec=spec_to_proto(whole)),
-        experiments.CreateExperimentResponse,
         least_seconds=_SUBMIT_SECONDS,
         late="the lab may still be at it, downloading the model for instance: submit again with "
         f"the request id {request_id}, which stays one experiment",
@@ -162,23 +157,19 @@ def ask_questions(
 ) -> experiments.Experiment:
     """Create an experiment that only votes; the same request id gives the same experiment."""
     request = experiments.CreateExperimentRequest(request_id=request_id, questions=questions)
-    return client.call(
-        "CreateExperiment", request, experiments.CreateExperimentResponse
-    ).experiment
+    return client.call(client.stub.CreateExperiment, request).experiment
 
 
 def get_experiment(client: Connection, experiment_id: str) -> experiments.Experiment:
     """Read an experiment with the results it has so far."""
     request = experiments.GetExperimentRequest(id=experiment_id)
-    return client.call("GetExperiment", request, experiments.GetExperimentResponse).experiment
+    return client.call(client.stub.GetExperiment, request).experiment
 
 
 def cancel_experiment(client: Connection, experiment_id: str) -> experiments.Experiment:
     """Ask an experiment to stop; repeating it changes nothing."""
     request = experiments.CancelExperimentRequest(id=experiment_id)
-    return client.call(
-        "CancelExperiment", request, experiments.CancelExperimentResponse
-    ).experiment
+    return client.call(client.stub.CancelExperiment, request).experiment
 
 
 def list_experiments(client: Connection) -> Iterator[experiments.Experiment]:
@@ -186,7 +177,7 @@ def list_experiments(client: Connection) -> Iterator[experiments.Experiment]:
     token = ""
     while True:
         request = experiments.ListExperimentsRequest(page_size=_PAGE, page_token=token)
-        page = client.call("ListExperiments", request, experiments.ListExperimentsResponse)
+        page = client.call(client.stub.ListExperiments, request)
         yield from page.experiments
         token = page.next_page_token
         if not token:
@@ -195,12 +186,8 @@ def list_experiments(client: Connection) -> Iterator[experiments.Experiment]:
 
 def list_run_files(client: Connection, experiment_id: str) -> Sequence[experiments.RunFile]:
     """List the files of a finished experiment's directory; the lab may write them first."""
-    return client.call(
-        "ListRunFiles",
-        experiments.ListRunFilesRequest(experiment_id=experiment_id),
-        experiments.ListRunFilesResponse,
-        least_seconds=_DOWNLOAD_SECONDS,
-    ).files
+    request = experiments.ListRunFilesRequest(experiment_id=experiment_id)
+    return client.call(client.stub.ListRunFiles, request, least_seconds=_DOWNLOAD_SECONDS).files
 
 
 def get_run_file(
@@ -208,9 +195,7 @@ def get_run_file(
 ) -> Iterator[bytes]:
     """Yield the chunks of a file of this directory, from an offset on."""
     request = experiments.GetRunFileRequest(experiment_id=experiment_id, name=name, offset=offset)
-    responses = client.stream(
-        "GetRunFile", request, experiments.GetRunFileResponse, _DOWNLOAD_SECONDS
-    )
+    responses = client.stream(client.stub.GetRunFile, request, _DOWNLOAD_SECONDS)
     return (each.chunk for each in responses)
 
 
@@ -272,7 +257,7 @@ def watch_messages(client: Connection, experiment_id: str, cursor: int = 0) -> I
         try:
             connection.opened()
             request = experiments.WatchExperimentRequest(id=experiment_id, cursor=cursor)
-            for event in client.stream("WatchExperiment", request, _Event, STREAM_SECONDS):
+            for event in client.stream(client.stub.WatchExperiment, request, STREAM_SECONDS):
                 connection.heard()
                 last, cursor = event, event.cursor
                 yield event

@@ -164,7 +164,7 @@ def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refus
         assert made.id in hidden.value.message
     page = experiment_pb2.ListExperimentsRequest(page_token=made.id)
     with pytest.raises(InvalidInputError, match="no experiment has this id"):
-        theirs.call("ListExperiments", page, experiment_pb2.ListExperimentsResponse)
+        theirs.call(theirs.stub.ListExperiments, page)
     with pytest.raises(NotFoundError) as absent:
         theirs.get("nobody")
     assert absent.value.message == "there is no experiment 'nobody'"
