@@ -165,12 +165,12 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             )
         states = await asyncio.to_thread(self._jobs.heartbeat, request.leases)
         for one, state in zip(request.leases, states, strict=True):
-            is_extended = not state.cancel and not state.lost
             lease, stage = one.lease, one.engine_stage[:MAX_STAGE]
+            is_extended = not state.cancel and not state.lost
             if is_extended and stage != self._stages.get(lease.job_id, ""):
-                self._stages[lease.job_id] = stage  # the empty stage is the end of a start
                 record = self._jobs.record_start
                 self._publish(await asyncio.to_thread(record, lease.job_id, lease.token, stage))
+                self._stages[lease.job_id] = stage  # the empty stage is the end of a start
         return HeartbeatResponse(leases=states)
 
     @override

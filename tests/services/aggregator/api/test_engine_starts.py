@@ -1,5 +1,10 @@
 """The stages of an engine's start, from a worker's heartbeats to the events of an experiment."""
 
+import grpc.aio
+import pytest
+
+from modnorm.errors import UnavailableError
+
 
 async def events_of(lab, job, stages):
     """Send a heartbeat with each stage; return message, wait and stage of the new events."""
@@ -29,6 +34,23 @@ async def test_each_stage_is_an_event_and_so_is_the_end(start_lab, spec):
             started("compiling"),
             READY,
         ]
+
+
+async def test_a_stage_that_could_not_be_stored_is_stored_at_the_next_heartbeat(
+    start_lab, spec, monkeypatch
+):
+    async with start_lab() as lab:
+        await lab.create(spec())
+        job = await lab.worker().claim_next()
+
+        def fail(*_):
+            raise UnavailableError("the database did not answer")
+
+        monkeypatch.setattr(lab.aggregator._job_store, "record_start", fail)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await lab.heartbeat(job.lease, engine_stage="loading")
+        monkeypatch.undo()
+        assert await events_of(lab, job, ["loading"]) == [started("loading")]
 
 
 async def test_an_experiment_does_not_wait_while_another_engine_answers(start_lab, spec):
