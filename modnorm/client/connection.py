@@ -33,8 +33,9 @@ _SERVICE = experiments.DESCRIPTOR.services_by_name["ExperimentService"].full_nam
 # Every method may be repeated: creation carries a request id, the rest read or absorb.
 _CHANNEL_OPTIONS = channel_options([{"service": _SERVICE}], most_bytes=64 * 2**20)
 _SUBMIT_SECONDS = 2_400.0
-"""A submission downloads and hashes a model that the lab has not seen yet, for which the lab
-itself allows half an hour; data and an answer come on top."""
+"""Deadline of a submission, also of questions. It downloads and hashes a model that the lab has
+not seen since it started, for which the lab itself allows half an hour; data and an answer come on
+top."""
 _DOWNLOAD_SECONDS = 3_600.0
 _PAGE = 500
 RequestT = TypeVar("RequestT")
@@ -157,7 +158,9 @@ def ask_questions(
 ) -> experiments.Experiment:
     """Create an experiment that only votes; the same request id gives the same experiment."""
     request = experiments.CreateExperimentRequest(request_id=request_id, questions=questions)
-    return client.call(client.stub.CreateExperiment, request).experiment
+    return client.call(
+        client.stub.CreateExperiment, request, least_seconds=_SUBMIT_SECONDS
+    ).experiment
 
 
 def get_experiment(client: Connection, experiment_id: str) -> experiments.Experiment:

@@ -1,6 +1,7 @@
 """Predictions of a lab: the experiment that is asked for, its file, errors."""
 
 import json
+import time
 from hashlib import sha256
 
 import pytest
@@ -21,11 +22,13 @@ class Lab:
     def __init__(self):
         self.requests = []
         self.stored = {}
+        self.hash_seconds = 0.0
         self.ends = [SUCCEEDED]
         """How the experiments end, by their order."""
 
     def create(self, request, context):
         self.requests.append(request)
+        time.sleep(self.hash_seconds)
         if request.request_id not in self.stored:
             made = messages.Experiment(id=f"e{len(self.stored)}")
             made.state = messages.EXPERIMENT_STATE_VOTING
@@ -71,9 +74,9 @@ def lab():
 
 
 @pytest.fixture
-def predict(connect, serve, servicer, lab, tmp_path, monkeypatch):
-    monkeypatch.setenv("MODNORM_CACHE", str(tmp_path / "cache"))
-    target = serve(
+def target(serve, servicer, lab, tmp_path, monkeypatch):
+    monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path / "cache"))
+    return serve(
         servicer(
             CreateExperiment=lab.create,
             GetExperiment=lab.get,
@@ -83,6 +86,9 @@ def predict(connect, serve, servicer, lab, tmp_path, monkeypatch):
         )
     )
 
+
+@pytest.fixture
+def predict(connect, target):
     def answers(questions=QUESTIONS, **options):
         return list(connect(target).predict("e1", iter(questions), 20, 5, **options))
 
@@ -98,6 +104,11 @@ def test_predictions_come_in_the_order_of_the_questions(predict, lab):
     asked = request.questions
     assert (asked.of, asked.population, asked.ensemble_size) == ("e1", 20, 5)
     assert [json.loads(text) for text in asked.rows] == QUESTIONS
+
+
+def test_questions_may_wait_for_a_model_that_the_lab_has_to_hash(connect, target, lab):
+    lab.hash_seconds = 1.5
+    assert len(list(connect(target, timeout=1.0).predict("e1", QUESTIONS))) == 7
 
 
 def test_equal_questions_are_one_experiment_and_others_another(predict, lab):
