@@ -1,7 +1,6 @@
 """From a spec to a functional matching on this machine."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from modnorm.artifact_store import ArtifactStore
 from modnorm.calibration.calibrate import calibrate, calibration_key, calibration_prompts
@@ -38,8 +37,6 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
     method = spec.method
     check_rank(method, settings.noise)
     profile = _profile(spec, checkpoint, encoded, client, on_calibration)
-    if profile is not None:
-        profile.check_matches(checkpoint)
     return MatchingPlan(
         checkpoint=checkpoint,
         task=spec.task.name,
@@ -88,27 +85,25 @@ def _profile(
     client: ClientSettings,
     on_progress: CalibrationProgress | None,
 ) -> Profile | None:
-    """Return the profile that the method needs: named, calibrated before, or calibrated now."""
-    named = spec.method.profile
+    """Return the profile that the method needs: by file or digest, or else calibrated."""
+    name = spec.method.profile
     if not needs_profile(spec.method.name):
         return None
-    if named is None:
+    if name is None:
         return _calibrated(spec, checkpoint, prompts, client, on_progress)
-    return Profile.load(_profile_file(named, client.cache))
-
-
-def _profile_file(name: str, cache: Path) -> Path:
-    """Return the file of a profile by its name in a spec: a digest is one calibrated here."""
-    if not is_digest(name):
-        return resolve_file(name, "method.profile", None)
-    path = cache / "profiles" / f"{name}.json"
-    if not path.is_file():
-        raise InvalidInputError(
-            f"there is no profile {name[:16]}... on this machine",
-            field="method.profile",
-            remedy="name its file, or omit it to calibrate one",
-        )
-    return path
+    if is_digest(name):
+        path = client.cache / "profiles" / f"{name}.json"
+        if not path.is_file():
+            raise InvalidInputError(
+                f"there is no profile {name[:16]}... on this machine",
+                field="method.profile",
+                remedy="name its file, or omit it to calibrate one",
+            )
+    else:
+        path = resolve_file(name, "method.profile", None)
+    profile = Profile.load(path)
+    profile.check_matches(checkpoint)
+    return profile
 
 
 def _calibrated(
