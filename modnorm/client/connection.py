@@ -123,7 +123,7 @@ class Connection:
 
     @contextmanager
     def _faults(self, late: str) -> Iterator[None]:
-        """Raise this project's errors; whatever a closed connection broke off says so."""
+        """Raise this project's errors; calls that `close` ended raise PreconditionError."""
         try:
             yield
         except grpc.RpcError as error:
@@ -209,9 +209,9 @@ TERMINAL_STATES = UNSUCCESSFUL_STATES | {experiments.EXPERIMENT_STATE_SUCCEEDED}
 """States that an experiment never leaves."""
 
 STREAM_SECONDS = 600.0
-"""A stream is opened anew after this long, so that a connection lost in silence is noticed."""
+"""Seconds after which a stream is opened again, to notice a connection that was lost silently."""
 CONNECT_SECONDS = 30.0
-"""Longer than any attempt to connect takes: a stream that lived this long was connected."""
+"""Longer than any attempt to connect takes: a stream that lasted this long was connected."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 _Event = experiments.WatchExperimentResponse
@@ -228,11 +228,11 @@ class Reconnection:
         self._failures = 0
 
     def opened(self) -> None:
-        """Take note that the stream is opened."""
+        """Record that the stream is opened."""
         self._alive, self._heard = time.monotonic(), False
 
     def heard(self) -> None:
-        """Take note of a message, which proves the connection."""
+        """Record a message, which proves the connection."""
         self._heard = True
         self._alive, self._lost, self._failures = time.monotonic(), None, 0
 

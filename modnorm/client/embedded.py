@@ -63,7 +63,7 @@ def embedded_client(
     If a new lab refuses its first request, the directory stays empty.
 
     The caller has locked `home`. Without `evaluate` stored jobs wait. With `log_output` all output
-    of this process and its engine goes to the lab's log, but that of `modnorm.process_output`.
+    of this process and its engine goes to the lab's log, except the command's own (`own_stream`).
     """
     start = find_embedded()
     state, cache, data = state_directory(home), settings.cache, settings.data_roots

@@ -88,7 +88,7 @@ class Event:
     """A change of an experiment."""
 
     cursor: int
-    """`Client.watch` goes on after it."""
+    """Pass it to `Client.watch` for the events after this one."""
     time: datetime
     message: str
     state: ExperimentState

@@ -26,16 +26,16 @@ _KEY = 16
 
 
 def save_run(client: Connection, experiment_id: str, directory: Path) -> None:
-    """Write the directory of a finished experiment, which needs its lab no more.
+    """Write the directory of a finished experiment.
 
-    Files that differ are replaced, except `spec.json`. `results.json` is written last: where it
-    is, the others are whole.
+    Files that differ are replaced, except `spec.json`. `results.json` is written last: if it
+    exists, the others are complete.
     """
     _fetch(client, experiment_id, list_run_files(client, experiment_id), directory)
 
 
 def save_run_to(client: Connection, experiment_id: str, directory: Path) -> None:
-    """Write the directory of a finished experiment where nothing else is."""
+    """Write the directory of a finished experiment, unless the place holds something else."""
     place = RunDirectory(directory)
     list_run_files(client, experiment_id)  # refuses one without results
     spec = spec_from_proto(get_experiment(client, experiment_id).spec)
@@ -46,7 +46,7 @@ def save_run_to(client: Connection, experiment_id: str, directory: Path) -> None
 
 
 def cached_run(client: Connection, experiment_id: str) -> Path:
-    """Return the directory of a finished experiment in the cache; what it lacks is fetched."""
+    """Return the directory of a finished experiment in the cache; missing files are fetched."""
     settings = ClientSettings()
     settings.check_cache()
     files = list_run_files(client, experiment_id)
@@ -80,7 +80,7 @@ def _has(place: Path, file: experiments.RunFile) -> bool:
 def _fetch_file(
     client: Connection, experiment_id: str, file: experiments.RunFile, place: Path
 ) -> None:
-    """Fetch a file; a broken stream goes on where it broke."""
+    """Fetch a file; a broken stream is resumed at the received size."""
     place.parent.mkdir(parents=True, exist_ok=True)
     digest, received = hashlib.sha256(), 0
     connection = Reconnection(client.patience)

@@ -81,17 +81,17 @@ class RunDirectory:
         return any(path.exists() for path in self._results)
 
     def reserve(self, spec: ExperimentSpec) -> None:
-        """Write down whose directory this is, unless it has results: they stay until `renew`.
+        """Store the spec, unless the directory has results, which stay until `renew`.
 
-        Call it only once the spec is known to be sound.
+        Call it only once the spec is validated.
         """
         if not self.has_results:
             self.renew(spec)
 
     def renew(self, spec: ExperimentSpec) -> None:
-        """Write down whose directory this is, and remove what follows from another spec.
+        """Store the spec, and remove the results of another one.
 
-        Call it once the results of the spec are at hand.
+        Call it once the results of the spec are available.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         if not self.has_results_of(spec):

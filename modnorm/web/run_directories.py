@@ -23,7 +23,7 @@ _UNKNOWN = {
 
 
 def unknown_progress(_path: Path) -> Status:
-    """Return the state of a directory that does not tell its progress."""
+    """Return the state of a directory whose progress is not known."""
     return Status("not finished")
 
 

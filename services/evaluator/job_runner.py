@@ -182,7 +182,7 @@ class JobRunner:
         self.scorer.close()
 
     def _finish(self, lease: CandidateLease, work: Work) -> None:
-        """Score and report a job whose rows are answered, then stop to extend its lease."""
+        """Score and report a job whose rows are answered, then end its lease."""
         job = lease.job
         with self._caught(job, at_engine=False):
             try:

@@ -54,7 +54,7 @@ class Heartbeats:
                 threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
     def remove(self, lease: "CandidateLease") -> None:
-        """Stop to extend a lease. The aggregator's fencing refuses a heartbeat in flight."""
+        """Stop extending a lease. The aggregator's fencing refuses a heartbeat in flight."""
         with self._changed:
             if lease in self._leases:
                 self._leases.remove(lease)
