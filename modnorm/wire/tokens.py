@@ -21,7 +21,7 @@ import yaml
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, UnauthenticatedError
-from modnorm.files import MAX_YAML_BYTES, read_text, replaced_file, write_fault
+from modnorm.files import MAX_YAML_BYTES, read_fault, read_text, replaced_file, write_fault
 from modnorm.locks import locked
 from modnorm.spec import read_yaml
 from modnorm.spec.section import located_fault, plain_words
@@ -135,9 +135,11 @@ def make_token(
 def read_tokens(path: Path) -> TokenTable:
     """Read a file of accepted tokens."""
     try:
-        return TokenTable.model_validate(read_yaml(read_text(path, most=MAX_YAML_BYTES)) or {})
-    except OSError as error:
-        raise _bad_file(path, error.strerror or "cannot be read") from error
+        text = read_text(path, most=MAX_YAML_BYTES)
+    except (OSError, ValueError) as error:
+        raise _bad_file(path, read_fault(error)) from error
+    try:
+        return TokenTable.model_validate(read_yaml(text) or {})
     except ValidationError as error:
         raise _bad_file(path, located_fault(error)) from error
     except ValueError as error:

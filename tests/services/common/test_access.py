@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from modnorm.errors import ConflictError, NotFoundError, UnauthenticatedError
+from modnorm.files import MAX_YAML_BYTES
 from modnorm.services.common.access import CHECK_SECONDS, TokenFile
 from modnorm.wire.connection import is_loopback
 from modnorm.wire.tokens import (
@@ -86,9 +87,19 @@ def test_a_revoked_token_is_refused_and_keeps_its_name(path):
         "!!python/object/apply:os.system ['true']",
     ],
 )
-def test_a_missing_file_is_refused(path, text):
+def test_a_wrong_file_is_refused(path, text):
     path.write_text(text)
     with error_at("accepted_tokens"):
+        read_tokens(path)
+
+
+def test_a_file_that_cannot_be_read_is_refused_with_the_reason(path):
+    with error_at("accepted_tokens", "No such file"):
+        read_tokens(path)
+    with error_at("accepted_tokens", "it is a directory"):
+        read_tokens(path.parent)
+    path.write_text("#" * MAX_YAML_BYTES + "#")
+    with error_at("accepted_tokens", "has more than 262,144 bytes"):
         read_tokens(path)
 
 
