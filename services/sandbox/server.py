@@ -1,6 +1,5 @@
 """The sandbox service as a process: `python -m modnorm.services.sandbox.server`."""
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -31,9 +30,8 @@ class SandboxServer(GrpcService):
         self, settings: SandboxSettings, registry: CollectorRegistry | None = None
     ) -> None:
         registry = registry or CollectorRegistry()
-        self._metrics = SandboxMetrics(registry)
-        self._sandbox = Sandbox()
-        self._servicer = SandboxServicer(self._sandbox, settings.concurrency, self._metrics)
+        metrics = SandboxMetrics(registry)
+        self._servicer = SandboxServicer(Sandbox(), settings.concurrency, metrics)
         super().__init__(settings, self._register, registry, close=self._servicer.close)
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
@@ -44,8 +42,7 @@ class SandboxServer(GrpcService):
 
     async def _dependencies(self) -> Sequence[status_pb2.Dependency]:
         """Measure the isolation for the status page."""
-        isolation = await asyncio.to_thread(self._sandbox.measure)
-        self._metrics.record_isolation(isolation)
+        isolation = await self._servicer.measure()
         broken = ", ".join(f"{name} ({seen})" for name, seen in isolation.broken.items())
         return [
             status_pb2.Dependency(
@@ -59,7 +56,7 @@ class SandboxServer(GrpcService):
     @override
     async def start(self) -> None:
         """Measure the isolation, then listen."""
-        isolation = await asyncio.to_thread(self._sandbox.measure)
+        isolation = await self._servicer.measure()
         logger.info(
             "isolation",
             extra={
@@ -70,7 +67,6 @@ class SandboxServer(GrpcService):
                 "landlock_abi": isolation.landlock_abi,
             },
         )
-        self._metrics.record_isolation(isolation)
         await super().start()
         await self.set_serving(serving=isolation.healthy)
 

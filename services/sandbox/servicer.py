@@ -75,9 +75,13 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         self, request: sandbox_pb2.GetIsolationRequest, context: object
     ) -> sandbox_pb2.GetIsolationResponse:
         """Measure the isolation and return it."""
+        return isolation_to_proto(await self.measure())
+
+    async def measure(self) -> Isolation:
+        """Measure the isolation and record whether all guarantees hold."""
         isolation = await asyncio.to_thread(self._sandbox.measure)
         self._metrics.record_isolation(isolation)
-        return isolation_to_proto(isolation)
+        return isolation
 
     def close(self) -> None:
         """Cancel waiting programs; end running ones and the sandbox."""
