@@ -37,7 +37,7 @@ IDLE_SECONDS = 30.0
 or vanished, and others wait for its locks. The value is half a lease, so that workers keep their
 jobs. No transaction may compute that long between two statements."""
 _EVALUATIONS, _CLOCK, _TIME = "shared evaluations", "clock", "time"
-_REMEDY, _START_REMEDY = "try again", "start the database, or correct MODNORM_DATABASE_URL"
+_REMEDY, START_REMEDY = "try again", "start the database, or correct MODNORM_DATABASE_URL"
 _DISK_FAULTS = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 )
@@ -118,9 +118,9 @@ class Database:
         An empty database gets all tables at once, an older schema is upgraded by its revisions.
         """
         config = _config()
-        with self._transaction(_START_REMEDY):
+        with self._transaction(START_REMEDY):
             check_start(self._engine)
-        with self._transaction(_START_REMEDY), self._writer.begin() as connection:
+        with self._transaction(START_REMEDY), self._writer.begin() as connection:
             config.attributes["connection"] = connection
             revision = _revision(connection)
             _require_known(revision)
@@ -132,9 +132,9 @@ class Database:
 
     def check_schema(self) -> None:
         """Check that the schema has the revision of this code."""
-        with self._transaction(_START_REMEDY):
+        with self._transaction(START_REMEDY):
             check_start(self._engine)
-        with self._transaction(_START_REMEDY), self._engine.connect() as connection:
+        with self._transaction(START_REMEDY), self._engine.connect() as connection:
             revision = _revision(connection)
         _require_known(revision)
         needed = _scripts().get_current_head()

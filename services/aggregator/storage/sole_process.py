@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from modnorm.errors import ConflictError
 from modnorm.locks import locked
-from modnorm.services.aggregator.storage.database import outages
+from modnorm.services.aggregator.storage.database import START_REMEDY, outages
 from modnorm.services.aggregator.storage.dialects import open_engine, parse_url
 
 WAIT_SECONDS = 5.0
@@ -19,7 +19,6 @@ WAIT_SECONDS = 5.0
 _PAUSE_SECONDS = 0.2
 _KEY = 0x6D6F646E6F726E
 """Key of Postgres's advisory lock."""
-_REMEDY = "start the database, or correct MODNORM_DATABASE_URL"
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ class SoleProcess:
         if self._is_sqlite:
             self._held.enter_context(locked(self._file, poll))
             return
-        with outages(self._url, None, _REMEDY):
+        with outages(self._url, None, START_REMEDY):
             session = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
             try:
                 while not session.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _KEY}):
