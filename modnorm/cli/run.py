@@ -144,13 +144,10 @@ def submit_here(
     experiment reuses the finished results. A running experiment that it replaces is cancelled,
     unless it is in flight.
     """
-    from modnorm.client.resumption import (
-        check_inputs,  # loads torch
-        resume_or_submit,
-    )
+    from modnorm.client.resumption import check_model, resume_or_submit  # loads torch
 
     experiment = resume_or_submit(client, spec, wanted=in_flight)
-    check_inputs(spec, experiment.provenance, folders=settings().split_folders)
+    check_model(spec, experiment.provenance)
     return experiment
 
 

@@ -1,10 +1,8 @@
 """Submission of a spec that may have been submitted before: resume, reuse, repeat nothing."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from itertools import count
-from pathlib import Path
 
-from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.client.client import Client
 from modnorm.client.connection import (
@@ -15,13 +13,7 @@ from modnorm.client.connection import (
     list_experiments,
 )
 from modnorm.errors import ConflictError
-from modnorm.files import is_digest
-from modnorm.host import expand_home
 from modnorm.spec import ExperimentSpec
-from modnorm.spec_checks import development_of, task_of
-from modnorm.tasks.columns import prompts_digest, rows_digest
-from modnorm.tasks.row_loading import is_dataset, load_data
-from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto
 
@@ -68,48 +60,16 @@ def _request_ids(spec: ExperimentSpec) -> Iterator[str]:
         yield f"{spec.digest}/{attempt}"
 
 
-def check_inputs(
-    spec: ExperimentSpec,
-    provenance: experiments.Provenance,
-    *,
-    folders: Sequence[Path] | None = None,
-) -> None:
-    """Refuse a spec of which a file on this machine was edited since its experiment started.
+def check_model(spec: ExperimentSpec, provenance: experiments.Provenance) -> None:
+    """Refuse a model on this machine that was edited since its experiment started.
 
-    A spec holds paths, not contents, so it still finds the same experiment.
+    The lab checks the other files of a spec, since it reads them itself.
     """
-    for field, digest, expected in _digests(spec, provenance, folders):
-        if digest != expected:
-            raise ConflictError(
-                f"changed since the experiment started: {expected[:32]} then, {digest[:32]} now",
-                field=field,
-                remedy="name another directory with --out, or restore the old content",
-            )
-
-
-def _digests(
-    spec: ExperimentSpec, provenance: experiments.Provenance, folders: Sequence[Path] | None
-) -> Iterator[tuple[str, str, str]]:
-    """Yield each input on this machine: field, digest now, digest then."""
-    task = task_of(spec)
-    yield "task", task.scorer, provenance.scorer
-    splits = [
-        ("task.selection", spec.task.selection, provenance.selection_digest),
-        ("task.heldout", spec.task.heldout, provenance.heldout_digest),
-    ]
-    place, chosen_on = development_of(spec)
-    if chosen_on is not None:
-        splits.append((place, chosen_on, provenance.development_digest))
-    for field, named_rows, digest in splits:
-        if not is_dataset(named_rows.source):
-            rows = load_data(task, named_rows, field=field, folders=folders).rows
-            yield field, rows_digest(rows), digest
-            if field == "task.heldout":
-                prompts = render_prompts(task, rows, "heldout row")
-                yield "task", prompts_digest(prompts), provenance.prompts_digest
-    model, profile = find_local_checkpoint(spec.model.name), spec.method.profile
-    if model is not None:
-        yield "model", model.digest, provenance.model_digest
-    if profile is not None and not is_digest(profile):
-        path = expand_home(Path(profile), "method.profile")
-        yield "method.profile", Profile.load(path).digest, provenance.profile_digest
+    model = find_local_checkpoint(spec.model.name)
+    if model is not None and model.digest != provenance.model_digest:
+        raise ConflictError(
+            f"changed since the experiment started: {provenance.model_digest[:32]} then, "
+            f"{model.digest[:32]} now",
+            field="model",
+            remedy="restore the old weights, or name another directory with --out",
+        )

@@ -1,10 +1,16 @@
+import json
+import shutil
+
 import pytest
 
+from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.client import Client
-from modnorm.client.resumption import resume_or_submit, resume_or_submit_shared
-from modnorm.spec import FailureSpec, PopulationSpec
+from modnorm.client.resumption import check_model, resume_or_submit, resume_or_submit_shared
+from modnorm.errors import ConflictError
+from modnorm.spec import FailureSpec, ModelSpec, PopulationSpec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto, spec_to_proto
+from tests.faults import error_at
 
 PENDING = experiments.EXPERIMENT_STATE_PENDING
 SELECTING = experiments.EXPERIMENT_STATE_SELECTING
@@ -114,3 +120,16 @@ def test_in_a_shared_lab_another_experiment_follows_one_that_ended_early(client,
     for attempt in ("", "/2"):
         lab.add(f"tune/{spec.digest}{attempt}", spec, state)
     assert resume_or_submit_shared(client, spec, "tune").request_id == f"tune/{spec.digest}/3"
+
+
+def test_a_model_that_was_edited_is_refused(spec, tmp_path):
+    shutil.copytree(resolve_checkpoint("tiny-thicket").directory, tmp_path / "model")
+    local = spec.model_copy(update={"model": ModelSpec(name=str(tmp_path / "model"))})
+    started = experiments.Provenance(model_digest=resolve_checkpoint(local.model.name).digest)
+    check_model(local, started)
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "rms_norm_eps": 0.5}))
+    with error_at("model", "--out", kind=ConflictError):
+        check_model(local, started)
+    on_the_hub = spec.model_copy(update={"model": ModelSpec(name="somebody/small")})
+    check_model(on_the_hub, started)

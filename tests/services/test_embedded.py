@@ -13,7 +13,6 @@ from modnorm.client.client import Client
 from modnorm.client.connection import create_experiment
 from modnorm.client.embedded import embedded_client, find_embedded
 from modnorm.client.experiments import ExperimentState
-from modnorm.client.resumption import check_inputs
 from modnorm.client.settings import ClientSettings
 from modnorm.engines import load_engine
 from modnorm.errors import (
@@ -131,9 +130,9 @@ def test_named_splits_are_looked_for_in_the_cache_and_in_the_data_roots(
     content = small_spec.model_dump(mode="json")
     content["task"] = {"name": "gsm8k", **{name: f"split:gsm8k/{name}" for name in splits}}
     with embedded_client(tmp_path, settings, evaluate=False) as client:
-        stored = create_experiment(client, parse_spec(content))
+        stored = create_experiment(client, parse_spec(content), "once")
+        assert create_experiment(client, parse_spec(content), "once").id == stored.id
     assert (stored.provenance.selection_rows, stored.provenance.heldout_rows) == (2, 3)
-    check_inputs(parse_spec(content), stored.provenance, folders=settings.split_folders)
 
 
 def test_the_next_lab_reads_stored_experiments(tmp_path, small_spec):

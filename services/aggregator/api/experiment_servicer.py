@@ -22,7 +22,7 @@ from modnorm.services.aggregator.experiments.messages import (
 )
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.notifications import Notifier
-from modnorm.services.aggregator.storage.tables import TERMINAL
+from modnorm.services.aggregator.storage.tables import TERMINAL, UNSUCCESSFUL
 from modnorm.services.common.access import current_caller
 from modnorm.services.common.background import ShieldedTasks, SlowThreads
 from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
@@ -93,6 +93,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             record = await asyncio.to_thread(find, request.request_id, spec.digest, tenant)
             if record is None:
                 admission = await self._admissions.admit(spec)
+            elif (
+                record.experiment.state not in UNSUCCESSFUL
+            ):  # after these, mended rows start anew
+                await self._admissions.check_unchanged(record.experiment)
         if record is None:
             record = await self._tasks.run(self._create(request.request_id, admission, tenant))
         if self._on_create is not None and record.experiment.state not in TERMINAL:

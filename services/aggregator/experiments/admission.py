@@ -4,20 +4,20 @@ Questions to the experts of a finished run are an experiment that only votes. It
 the experts and its held-out rows the questions.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlmodel import Session, select
 
 from modnorm.analysis.run_data import select_ensemble
-from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, PreconditionError
 from modnorm.perturbation.methods import needs_profile
 from modnorm.prediction.ensemble_definition import check_votes, require_equal_prompts
 from modnorm.sandbox import Runner
 from modnorm.services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from modnorm.services.aggregator.storage.lookups import StoredText, find_experiment, load_rows
-from modnorm.services.aggregator.storage.tables import Ensemble, ExperimentState
+from modnorm.services.aggregator.storage.tables import Ensemble, Experiment, ExperimentState
 from modnorm.services.common.background import SlowThreads
 from modnorm.services.common.settings import AggregatorSettings
 from modnorm.spec import DataSpec, ExperimentSpec
@@ -29,6 +29,7 @@ from modnorm.spec_checks import (
     check_names,
     check_radius_is_tested_elsewhere,
     check_resolved,
+    development_of,
     find_generator,
     load_splits,
     names_stored_profile,
@@ -36,11 +37,13 @@ from modnorm.spec_checks import (
     prompt_at_fault,
     read_profile,
     remarks_on_rows,
+    rows_of,
+    task_of,
 )
 from modnorm.tasks import Message, Row, check_sandbox
-from modnorm.tasks.columns import encode_rows, prompts_digest
+from modnorm.tasks.columns import encode_rows, prompts_digest, rows_digest
 from modnorm.tasks.row_files import decode_row
-from modnorm.tasks.row_loading import parse_question
+from modnorm.tasks.row_loading import is_dataset, load_data, parse_question
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import experiment_pb2
 
@@ -135,6 +138,44 @@ class Admissions:
             programs = f"programs of the model run in a sandbox with {isolation.summary}"
             remarks = [programs, *remarks]
         return Admission(inputs, [text for text in texts if text], remarks)
+
+    async def check_unchanged(self, experiment: Experiment) -> None:
+        """Refuse a spec that was submitted before if its task or one of its files changed.
+
+        A spec holds paths, not contents, so it still names the stored experiment.
+        """
+        for field, digest, stored in await self._threads.run(list, self._digests(experiment)):
+            if digest != stored:
+                raise ConflictError(
+                    f"changed since the experiment {experiment.id} started: {stored[:32]} then, "
+                    f"{digest[:32]} now",
+                    field=field,
+                    remedy="restore the old content, or start anew: `modnorm submit --again`, "
+                    "`modnorm run` with another --out",
+                )
+
+    def _digests(self, experiment: Experiment) -> Iterator[tuple[str, str, str]]:
+        """Yield field, digest now and stored digest of the task and of each file."""
+        spec = experiment.spec
+        task = task_of(spec)
+        yield "task", task.scorer, experiment.scorer
+        stored = {
+            "task.selection": experiment.selection_digest,
+            "task.heldout": experiment.heldout_digest,
+            development_of(spec)[0]: experiment.development_digest,
+        }
+        for field, named in rows_of(spec).items():
+            if not is_dataset(named.source):
+                folders = self._split_folders
+                data = load_data(task, named, field=field, roots=self._data_roots, folders=folders)
+                yield field, rows_digest(data.rows), stored[field]
+                if field == "task.heldout":
+                    prompts = render_prompts(task, data.rows, "heldout row")
+                    yield "task", prompts_digest(prompts), experiment.prompts_digest
+        profile = spec.method.profile
+        if profile is not None and not names_stored_profile(profile):
+            text = read_profile(profile, self._data_roots)
+            yield "method.profile", StoredText.of(text).digest, experiment.profile_digest or ""
 
     async def check_questions(self, admission: Admission) -> None:
         """Refuse questions that are too long for the model, the engine or one call."""

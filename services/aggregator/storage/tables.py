@@ -59,9 +59,8 @@ class ExperimentState(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-TERMINAL = frozenset(
-    {ExperimentState.SUCCEEDED, ExperimentState.FAILED, ExperimentState.CANCELLED}
-)
+UNSUCCESSFUL = frozenset({ExperimentState.FAILED, ExperimentState.CANCELLED})
+TERMINAL = UNSUCCESSFUL | {ExperimentState.SUCCEEDED}
 IN_SETUP = frozenset(
     {ExperimentState.PENDING, ExperimentState.CALIBRATING, ExperimentState.SAMPLING}
 )

@@ -6,7 +6,7 @@ import json
 import pytest
 from google.protobuf import json_format
 
-from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
+from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
 from modnorm.services.aggregator.storage.tables import Split
 from modnorm.tasks import get_task
@@ -174,6 +174,9 @@ async def check_profile_files(lab, spec, folder, profile):
     for path in (other, broken, folder / "absent.json", "/etc/hostname"):
         async with lab.raises(InvalidInputError, "method.profile"):
             await lab.create(spec(method={**NAMED, "profile": str(path)}), "bad")
+    mine.write_text(json.dumps({**content, "application": {}}))
+    async with lab.raises(ConflictError, "method.profile"):
+        await lab.create(spec(method={**NAMED, "profile": str(mine)}), "file")
 
 
 async def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
