@@ -52,7 +52,9 @@ def log_run(directory: Path | str, tracker: str) -> None:
     # A folder of this name in the working directory, such as wandb's own, is no library.
     if library is None or library.origin is None:
         raise PreconditionError(
-            f"{tracker} is not installed", field="to", remedy=f"pip install 'modnorm[{tracker}]'"
+            f"{tracker} is not installed",
+            field="to",
+            remedy=f"pip install -e '.[{tracker}]' in the checkout",
         )
     logged = _read(Path(directory))
     try:

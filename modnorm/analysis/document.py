@@ -249,12 +249,16 @@ def remarks(document: ResultsDocument) -> dict[str, str | None]:
 
 def describe_truncated(document: ResultsDocument) -> str | None:
     """Warn of answers that the completion cap cut off; None unless they are over half of some."""
-    shares = (document["selection_shares"], *(one["shares"] for one in document["ensembles"]))
-    share = max(each["truncated"] or 0.0 for each in shares)
-    if share <= _MANY_TRUNCATED:
+    shares = {"selection": document["selection_shares"]}
+    for one in document["ensembles"]:
+        shares[f"N={one['population']} K={one['ensemble_size']}"] = one["shares"]
+    cut_off = {place: each["truncated"] or 0.0 for place, each in shares.items()}
+    most = max(cut_off, key=cut_off.__getitem__)
+    if cut_off[most] <= _MANY_TRUNCATED:
         return None
     cap = document["provenance"].get("max_tokens", "the most")
-    return f"{100 * share:.0f} % of the answers were cut off at {cap} tokens: raise max_tokens."
+    share = f"{100 * cut_off[most]:.0f} % of the answers"
+    return f"{most}: {share} were cut off at {cap} tokens (raise max_tokens)."
 
 
 def describe_overlap(document: ResultsDocument) -> str | None:

@@ -35,7 +35,11 @@ def require_new(directory: Path) -> None:
     """Refuse a target directory that is not empty or cannot be written."""
     try:
         if directory.exists() and any(directory.iterdir()):
-            raise ConflictError(f"{directory} is not empty", field="out")
+            raise ConflictError(
+                f"{directory} is not empty",
+                field="out",
+                remedy="name another directory, or remove this one",
+            )
         if directory.is_symlink() and not directory.exists():
             raise FileNotFoundError(ENOENT, "it is a link to a missing file")
         _draft(directory).rmdir()

@@ -80,14 +80,16 @@ def submit(
     from modnorm.cli.run import follow_to_end, show_remarks
     from modnorm.client.connection import create_experiment
     from modnorm.client.resumption import resume_or_submit_shared
+    from modnorm.spec.reading import located
     from modnorm.v1 import experiment_pb2 as experiments
     from modnorm.wire.conversions import state_name
 
     with connect(server) as client:
-        if again or request_id is not None:
-            experiment = create_experiment(client, spec, request_id)
-        else:
-            experiment = resume_or_submit_shared(client, spec, "submit")
+        with located(spec_file):
+            if again or request_id is not None:
+                experiment = create_experiment(client, spec, request_id)
+            else:
+                experiment = resume_or_submit_shared(client, spec, "submit")
         show_remarks(client, experiment.id)
         if wait:
             with interruptible(f"experiment {experiment.id} continues in the lab"):

@@ -75,7 +75,12 @@ def tune(
         ensemble_size,
     )
     if server is None:
-        check_spec(specs[0])  # options set what may be wrong
+        try:
+            check_spec(specs[0])  # options set what may be wrong
+        except InvalidInputError as error:
+            if (error.field or "").startswith("task.heldout"):
+                error.field = "heldout"
+            raise
     home = home_of(spec_file, "tune", out)
     with _held(home):
         from modnorm.cli.run import SAME_COMMAND, follow_to_end, lab_for

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from modnorm.v1 import experiment_pb2 as experiments
 
 Device = Annotated[
-    str | None, opt("--device DEVICE", "Device that trains, such as cuda:1 [default: a GPU].")
+    str | None,
+    opt("--device DEVICE", "Device that trains, such as cuda:1 [default: a GPU if there is one]."),
 ]
 Submit = Callable[..., "experiments.Experiment"]
 """Submits a spec to the lab of a client, beside experiments in flight."""
@@ -66,6 +67,7 @@ def run(spec_file: SpecFile, *, out: Out = None, seed: Seed = None) -> None:
     with interruptible("stopped; the same command resumes here"), hold(home):
         from modnorm.analysis.run import load_run
         from modnorm.cli.results import print_results, write_results
+        from modnorm.spec.reading import located
 
         if directory.has_results_of(spec) and not state_directory(home).exists():
             note(
@@ -76,7 +78,8 @@ def run(spec_file: SpecFile, *, out: Out = None, seed: Seed = None) -> None:
             if directory.has_results and not directory.has_results_of(spec):
                 note(f"{home} has the results of another spec, which this run replaces at its end")
             with lab_here(home) as client:
-                experiment = submit_here(client, spec)
+                with located(spec_file):
+                    experiment = submit_here(client, spec)
                 directory.reserve(spec)
                 show_remarks(client, experiment.id)
                 title = spec_file.stem

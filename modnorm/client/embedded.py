@@ -42,7 +42,7 @@ def find_embedded() -> StartLab:
 
 def load_service(group: str) -> object:
     """Return the entry point of a group that the installed services offer."""
-    remedy = "pip install 'modnorm[services]'"
+    remedy = "pip install -e '.[services]' in the checkout"
     points = entry_points(group=group)
     if not points:
         raise PreconditionError("embedded runs need the services", remedy=remedy)

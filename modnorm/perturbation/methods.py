@@ -58,7 +58,7 @@ def _modular(inputs: MethodInputs, masses: Masses) -> Scales:
         raise InvalidInputError(
             "the method needs a sensitivity profile",
             field="method.profile",
-            remedy="calibrate the model, or set its profile",
+            remedy="make one with `modnorm calibrate`, and name it",
         )
     from modnorm.checkpoint.weights import CheckpointWeights  # noqa: PLC0415 - loads torch
 

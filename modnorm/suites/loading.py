@@ -42,10 +42,11 @@ def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> 
     with in_suite(file, extends="extends" in written):
         content = _with_parts(_with_extended(written, file))
         if {"task", "method"} <= content.keys():
+            command = "distil" if "distillation" in content else "run"
             raise InvalidInputError(
                 f"{file} is the spec of one experiment, not a suite",
                 field=_FILE,
-                remedy="run it with `modnorm run`, or name a file with `axes`",
+                remedy=f"run it with `modnorm {command}`, or name a file with `axes`",
             )
         try:
             suite = Suite.model_validate(content)

@@ -76,7 +76,10 @@ def _search_hint(source: str, roots: Sequence[Path] | None) -> str | None:
     if source.startswith(("/", "~")):
         return None
     if roots is not None:
-        return "relative paths start at a data root, or at the service's working directory"
+        return (
+            "put it below a data root; relative paths start there or at the service's "
+            "working directory"
+        )
     return f"relative paths start at the working directory, {Path.cwd()}"
 
 
@@ -245,7 +248,7 @@ def read_dataset(spec: DataSpec, *, field: str) -> OpenedSource:
         raise PreconditionError(
             "reading a Hugging Face dataset needs the package `datasets`",
             field=f"{field}.source",
-            remedy="pip install 'modnorm[data]', or name a file",
+            remedy="pip install -e '.[data]' in the checkout, or name a file",
         ) from error
     try:
         builder = datasets.load_dataset_builder(

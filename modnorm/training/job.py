@@ -81,7 +81,7 @@ def require_packages() -> None:
         raise PreconditionError(
             f"training needs {', '.join(missing)}",
             field="distillation",
-            remedy="pip install 'modnorm[train]'",
+            remedy="pip install -e '.[train]' in the checkout",
         )
 
 

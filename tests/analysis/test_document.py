@@ -65,8 +65,16 @@ def test_held_out_rows_that_select_are_told_wherever_the_run_is_shown(make_run, 
     ("selection", "heldout", "told"),
     [
         ((30, 20), (45, 30), None),
-        ((30, 36), (45, 30), "90 % of the answers were cut off at 512 tokens: raise max_tokens."),
-        ((30, 0), (45, 45), "75 % of the answers were cut off at 512 tokens: raise max_tokens."),
+        (
+            (30, 36),
+            (45, 30),
+            "selection: 90 % of the answers were cut off at 512 tokens (raise max_tokens).",
+        ),
+        (
+            (30, 0),
+            (45, 45),
+            "N=12 K=1: 75 % of the answers were cut off at 512 tokens (raise max_tokens).",
+        ),
     ],
 )
 def test_answers_without_a_vote_and_those_cut_off_are_counted(run, selection, heldout, told):

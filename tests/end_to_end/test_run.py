@@ -123,7 +123,8 @@ def test_edited_rows_are_refused_in_the_same_directory(modnorm, write_spec, tmp_
     rows.write_text(json.dumps({"question": "1 and 2?", "answer": "4"}))
     ended = modnorm("run", spec_file, "--out", tmp_path / "run", check=False)
     assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].startswith("error: task.selection: ")
+    assert ended.stderr.splitlines()[-1].startswith(f"error: {spec_file}:")
+    assert ": task.selection: " in ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
