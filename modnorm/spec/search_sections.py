@@ -63,9 +63,9 @@ class FailureSpec(Section):
     """Limits of failures."""
 
     max_attempts: Int = Field(default=3, ge=1, le=100)
-    """Attempts of a job before it fails."""
+    """Attempts of a job before it fails; only failures of the infrastructure are retried."""
     max_failed_candidates: Int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Failed candidates that the experiment tolerates, over all updates of an iterative method.
+    """Failed candidates that a search tolerates, or ES over all updates; MeZO tolerates none.
 
     They are excluded from the ranking, or from their update.
     """
@@ -81,7 +81,7 @@ class ModelSpec(Section):
     name: Name = Field(min_length=1)
     """Bundled name (`tiny-thicket`), local directory, or Hugging Face repository."""
     revision: str | None = None
-    """Commit of a Hugging Face repository; a local directory has none."""
+    """Commit, branch or tag of a Hugging Face repository; a local directory has none."""
 
 
 class DataSpec(Section):
@@ -94,7 +94,7 @@ class DataSpec(Section):
     split: str | None = None
     """Split of a Hugging Face dataset."""
     revision: str | None = None
-    """Commit of a Hugging Face dataset."""
+    """Commit, branch or tag of a Hugging Face dataset."""
     offset: Int = Field(default=0, ge=0, le=MAX_COUNT)
     """Rows skipped at the start."""
     limit: Int | None = Field(default=None, ge=1, le=MAX_COUNT)
@@ -123,7 +123,7 @@ class TaskSpec(Section):
     selection: Rows
     heldout: Rows
     max_tokens: Int | None = Field(default=None, ge=1, le=131_072)
-    """Completion cap in tokens; by default the paper's for the task."""
+    """Completion cap in tokens; by default the task's, for benchmarks the paper's."""
     scorer: str | None = Field(default=None, min_length=1)
     """Name of the scorer; `reference` reproduces the published code, the default is correct."""
 
@@ -247,9 +247,10 @@ class MethodSpec(Section):
     name: Name = Field(min_length=1)
     """Registered name: `modular_norm`, `randopt`, `base`, or an ablation (docs/methods.md)."""
     radius: Float = Field(default=0.0, validation_alias=AliasChoices("radius", "sigma"))
-    """R of the modular norm, or sigma of isotropic noise, which may also be named `sigma`.
+    """R of the modular norm, or sigma of isotropic noise; `randopt` also takes the name `sigma`.
 
-    A user's spec may contain an artifact instead: `{artifact: FILE}`.
+    0 stands for a missing radius; only `base` has none. A user's spec may contain an artifact
+    instead: `{artifact: FILE}`.
     """
     radius_source: RadiusSource | None = None
     """The artifact of the radius; None if the user set a number."""
@@ -300,13 +301,17 @@ class CalibrationSpec(Section):
     added_fields: ClassVar[frozenset[str]] = frozenset({"maps"})
 
     examples: Int = Field(default=64, ge=1, le=4096)
+    """Prompts: the first selection rows."""
     layers_per_example: Int = Field(default=4, ge=1, le=MAX_COUNT)
+    """Layers that each prompt measures."""
     max_length: Int = Field(default=128, ge=1, le=MAX_COUNT)
     """Leading prompt tokens."""
     iterations: Int = Field(default=3, ge=1, le=100)
     """JVP/VJP steps before the last JVP."""
     quantile: Float = Field(default=0.9, ge=0, le=1)
+    """Quantile of a layer's estimates that is its sensitivity."""
     seed: Int = Field(default=1729, ge=0, le=MAX_SEED)
+    """Seed of the start vectors."""
     maps: Literal["default", "published"] = "default"
     """`published`: for Gemma 3, the attention and MLP maps norm their input twice, as published.
 
@@ -392,7 +397,10 @@ class IterativeSpec(Section):
     development: Rows | None = None
     """Rows that choose the reported state."""
     evaluate_every: Int = Field(default=100, ge=1, le=MAX_COUNT)
-    """Updates between two evaluations on the development rows, the first before any update."""
+    """Updates between two evaluations on the development rows.
+
+    The first is before any update; the last state is always evaluated.
+    """
     monitor: tuple[Int, ...] = ()
     """Updates after which the held-out rows are also answered; this chooses nothing."""
     rounding: Literal["once", "published"] = "once"
