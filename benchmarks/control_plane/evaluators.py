@@ -13,7 +13,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -76,7 +76,7 @@ class Fleet:
         self._options = options
         self._measured = measured
         self._random = random.Random(1)
-        self._active: dict[str, asyncio.Future[int]] = {}
+        self._counts: dict[str, asyncio.Task[int]] = {}
         self._reports: dict[str, messages.ReportJobRequest] = {}
         self._sheets: dict[str, list[bytes]] = {}
         self._stub: JobServiceAsyncStub
@@ -194,22 +194,21 @@ class Fleet:
         )
 
     async def _active_tensors(self, digest: str) -> int:
-        if digest not in self._active:
-            self._active[digest] = asyncio.get_running_loop().create_future()
-            text = await self._artifact(digest)
-            self._active[digest].set_result(len(ScaleMap.from_json(text).active))
-        return await self._active[digest]
+        return await self._counted(digest, lambda text: len(ScaleMap.from_json(text).active))
 
     async def _rows(self, digest: str) -> int:
-        if digest not in self._active:
-            self._active[digest] = asyncio.get_running_loop().create_future()
-            self._active[digest].set_result((await self._artifact(digest)).count("\n") + 1)
-        return await self._active[digest]
+        return await self._counted(digest, lambda text: text.count("\n") + 1)
 
-    async def _artifact(self, digest: str) -> str:
+    async def _counted(self, digest: str, count: Callable[[str], int]) -> int:
+        """Return a number of an artifact, which all evaluators fetch once."""
+        if digest not in self._counts:
+            self._counts[digest] = asyncio.create_task(self._count(digest, count))
+        return await self._counts[digest]
+
+    async def _count(self, digest: str, count: Callable[[str], int]) -> int:
         request = messages.FetchArtifactRequest(digest=digest)
         stream = self._stub.FetchArtifact(request, timeout=SECONDS)
-        return b"".join([response.chunk async for response in stream]).decode()
+        return count(b"".join([response.chunk async for response in stream]).decode())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -58,7 +58,8 @@ def is_target(address: str) -> bool:
     """Return whether gRPC may call an address; it would try others in vain until the deadline."""
     port = address.rpartition(":")[2]
     is_web = address.startswith(("http://", "https://"))
-    return bool(address) and not is_web and (not port.isdecimal() or 0 < int(port) <= _MOST)
+    is_one_word = len(address.split()) == 1
+    return is_one_word and not is_web and (not port.isdecimal() or 0 < int(port) <= _MOST)
 
 
 def require_target(target: str) -> None:

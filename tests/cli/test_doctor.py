@@ -87,10 +87,11 @@ def test_what_is_broken_is_exit_code_1_with_its_remedy(modnorm, tmp_path, monkey
     assert "1 broken" in out
 
 
-def test_what_is_no_address_is_not_called():
-    (found,) = check_lab("127.0.0.1:99999", Credentials())
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "my lab:50051"])
+def test_what_is_no_address_is_not_called(address):
+    (found,) = check_lab(address, Credentials())
     assert found.verdict is Verdict.BROKEN
-    assert "'127.0.0.1:99999' is no address of a lab" in found.detail
+    assert f"{address!r} is no address of a lab" in found.detail
 
 
 def test_a_lab_in_which_all_is_well():
