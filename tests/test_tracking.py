@@ -123,7 +123,7 @@ def test_a_missing_extra_is_named(monkeypatch, tmp_path, name):
     monkeypatch.setattr(sys, "path", [one for one in sys.path if "site-packages" not in one])
     with pytest.raises(PreconditionError, match="not installed") as raised:
         log_run(tmp_path, name)
-    assert f"'.[{name}]'" in raised.value.remedy
+    assert f"'.[{name}]'" in str(raised.value.remedy)
 
 
 def test_an_unknown_tracker_and_a_directory_without_a_run_are_refused(tmp_path):

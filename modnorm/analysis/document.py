@@ -32,7 +32,10 @@ _MANY_TRUNCATED = 0.5
 
 
 def _fields_of(kind: type) -> GetPydanticSchema:
-    """Return the annotation of a mapping that is checked for the fields of a class when read."""
+    """Return the annotation of a mapping that is checked for the fields of a class when read.
+
+    Its type names only the fields that some code uses.
+    """
     return GetPydanticSchema(lambda _source, handler: handler(kind))
 
 

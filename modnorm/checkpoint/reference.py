@@ -146,7 +146,11 @@ def _refuse_links_out(name: str, directory: Path, roots: Sequence[Path]) -> None
     try:
         files = [*directory.iterdir(), *directory.glob(_NAMED_TEMPLATES)]
         links = [file for file in files if file.is_symlink()]
-        astray = [link.name for link in links if not lies_under(link.resolve(), roots)]
+        astray = [
+            str(link.relative_to(directory))
+            for link in links
+            if not lies_under(link.resolve(), roots)
+        ]
     except (OSError, RuntimeError):  # unreadable, or links in a circle
         astray = ["."]
     if astray:

@@ -182,7 +182,8 @@ def located_fault(error: ValidationError) -> str:
     """Return the first fault of a content in plain words, after its place: `masses.norm: ...`."""
     fault = error.errors(include_url=False)[0]
     tag = fault.get("ctx", {}).get("discriminator", "").strip("'")
-    place = ".".join(map(str, (*fault["loc"], *filter(None, [tag]))))
+    steps = [*fault["loc"], tag] if tag else fault["loc"]
+    place = ".".join(map(str, steps))
     return f"{place}: {plain_words(fault)}" if place else plain_words(fault)
 
 

@@ -49,8 +49,8 @@ class SuiteRunner:
     submit: Submit
     finish: Finish
     profiles: dict[str, str]
-    """Profiles by the cell that calibrated them; empty if that failed. At first those of finished
-    cells, and of cells that need not run."""
+    """Profiles by the cell that calibrated them; empty if that failed. The caller gives those of
+    finished cells, and of cells that need not run; the runner adds the others."""
     in_flight: int = 1
     """Experiments at a time."""
     patience: float = 0.0

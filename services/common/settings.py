@@ -118,7 +118,8 @@ class QueueSettings(ServiceSettings):
     def _add_passwords(cls, values: dict[str, object]) -> dict[str, object]:
         """Add the password of each `NAME_password_file` that is set to `NAME_url`."""
         for name in ("database", "broker"):
-            if file := values.get(f"{name}_password_file"):
+            file = values.get(f"{name}_password_file")
+            if file and f"{name}_url" in cls.model_fields:
                 url = values.get(f"{name}_url", cls.model_fields[f"{name}_url"].default)
                 added = add_password(str(url), Path(str(file)), field=f"{name}_password_file")
                 values = values | {f"{name}_url": added}

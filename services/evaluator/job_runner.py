@@ -137,7 +137,7 @@ class JobRunner:
                 on_error.callback(self._heartbeats.remove, lease)
                 lease.begins()
                 work = self.scorer.answer(job, lease)
-                on_error.pop_all()
+                on_error.pop_all()  # the report in the background ends the lease
             self._at_engine = None
             if work is None:
                 self._begun.remove(job)

@@ -10,6 +10,7 @@ from modnorm.geometry.scales import (
     rmsnorm_doubled_scales,
     uncorrected_scales,
 )
+from modnorm.geometry.tensor_roles import base_scales, classify, tensor_masses
 from modnorm.spec import Masses
 from tests.faults import error_at
 
@@ -45,9 +46,12 @@ def full(make_model):
 
 
 def test_without_sensitivities_every_scale_is_the_base_scale(qwen):
-    for row in uncorrected_scales(qwen, Masses()):
-        assert row.scale == row.base_scale
-        assert row.correction == 1.0
+    masses = tensor_masses(classify(qwen), Masses())
+    rows = uncorrected_scales(qwen, Masses())
+    assert [row.mass for row in rows] == list(masses)
+    assert [row.scale for row in rows] == [row.base_scale for row in rows]
+    assert [row.scale for row in rows] == list(base_scales(masses))
+    assert {row.correction for row in rows} == {1.0}
 
 
 def test_the_norm_correction_doubles_two_norms_a_layer(qwen):

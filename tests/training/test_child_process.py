@@ -43,4 +43,4 @@ def test_the_missing_extra_is_named(make_job, monkeypatch):
     monkeypatch.setattr("modnorm.training.job.find_spec", lambda name: None)
     with pytest.raises(PreconditionError) as caught:
         train_in_child(make_job())
-    assert "'.[train]'" in caught.value.remedy
+    assert "'.[train]'" in str(caught.value.remedy)

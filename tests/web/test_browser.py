@@ -125,6 +125,17 @@ def test_a_live_run_is_watched_to_its_end(browser, watched):
     assert not browser.find_elements(By.CSS_SELECTOR, "script")
 
 
+def test_the_list_shows_the_vote_of_a_run_that_ends(browser, lab, signed_in):
+    other = {**SPEC, "method": {"name": "randopt", "radius": 0.02}}
+    name = f"run-{lab.client.submit(parse_spec(other)).id}"
+    row = f"return document.getElementById('{name}').innerText"
+    browser.get(lab.url)
+    browser.execute_script("window.first = true")
+    assert "%" not in browser.execute_script(row)
+    wait_until(lambda: "%" in browser.execute_script(row), "the list shows the vote", pause=0.2)
+    assert browser.execute_script("return window.first === true"), "the page was loaded again"
+
+
 @pytest.mark.parametrize("page", ["questions/17", "candidates/-1", "candidates/-1/heldout/17"])
 def test_scripts_in_completions_are_text(browser, hostile_run, page):
     browser.get(f"{hostile_run}/{page}")

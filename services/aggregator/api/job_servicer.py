@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from typing_extensions import override
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.jobs.job_store import JobStore
@@ -167,10 +167,17 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         for one, state in zip(request.leases, states, strict=True):
             lease, stage = one.lease, one.engine_stage[:MAX_STAGE]
             is_extended = not state.cancel and not state.lost
-            if is_extended and stage != self._stages.get(lease.job_id, ""):
-                record = self._jobs.record_start
-                self._publish(await asyncio.to_thread(record, lease.job_id, lease.token, stage))
+            last = self._stages.get(lease.job_id, "")
+            if is_extended and stage != last:
                 self._stages[lease.job_id] = stage  # the empty stage is the end of a start
+                record = self._jobs.record_start
+                try:
+                    change = await asyncio.to_thread(record, lease.job_id, lease.token, stage)
+                except ModnormError:  # not stored: the next heartbeat tries again
+                    if self._stages.get(lease.job_id) == stage:
+                        self._stages[lease.job_id] = last
+                    raise
+                self._publish(change)
         return HeartbeatResponse(leases=states)
 
     @override

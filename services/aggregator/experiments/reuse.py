@@ -200,7 +200,8 @@ def _sheets(session: Session, job_ids: Collection[str]) -> dict[str, bytes]:
 def _finish(session: Session, experiment: Experiment, reused: Sequence[_Reused]) -> int:
     """Finish pending jobs with copies of evaluations that still exist; return their number."""
     sheets = _sheets(session, [one.source for one in reused if one.source])
-    cache, cached = evaluation_cache(session), [one.job.key for one in reused if not one.source]
+    cache = evaluation_cache(session)
+    cached = [one.job.key for one in reused if not one.source]
     if cache is not None and cached:
         sheets |= cache.sheets(cached)
     complete = [one for one in reused if one.sheet in sheets]

@@ -156,12 +156,13 @@ class LabCatalog:
         return compare_runs([self.run(name).results for name in names])
 
     def _run(self, experiment: Experiment, headline: Headline | None) -> ViewedRun:
+        status = status_of(self._database, experiment)
         return ViewedRun(
             experiment.id,
             experiment.spec.model_dump(mode="json"),
-            status_of(self._database, experiment),
+            status,
             partial(self._results, experiment),
-            headline,
+            headline if status.finished else None,  # it may have ended after it was read
         )
 
     def _results(self, experiment: Experiment) -> Run:

@@ -1,9 +1,13 @@
 """The stages of an engine's start, from a worker's heartbeats to the events of an experiment."""
 
+import asyncio
+import threading
+
 import grpc.aio
 import pytest
 
 from modnorm.errors import UnavailableError
+from verification.labs.waiting import HANG_SECONDS
 
 
 async def events_of(lab, job, stages):
@@ -51,6 +55,59 @@ async def test_a_stage_that_could_not_be_stored_is_stored_at_the_next_heartbeat(
             await lab.heartbeat(job.lease, engine_stage="loading")
         monkeypatch.undo()
         assert await events_of(lab, job, ["loading"]) == [started("loading")]
+
+
+@pytest.fixture
+def held_store(monkeypatch):
+    """Hold what a lab stores of starts; returns events: it is at it, and it may go on."""
+
+    def hold(lab):
+        store, at_it, may_go_on = lab.aggregator._job_store, threading.Event(), threading.Event()
+        record = store.record_start
+
+        def held(*arguments):
+            at_it.set()
+            assert may_go_on.wait(HANG_SECONDS)
+            return record(*arguments)
+
+        monkeypatch.setattr(store, "record_start", held)
+        return at_it, may_go_on
+
+    return hold
+
+
+async def test_a_job_that_is_released_while_its_stage_is_stored_starts_anew(
+    start_lab, spec, held_store
+):
+    async with start_lab() as lab:
+        await lab.create(spec())
+        worker = lab.worker()
+        job = await worker.claim_next()
+        at_it, may_go_on = held_store(lab)
+        beat = asyncio.create_task(lab.heartbeat(job.lease, engine_stage="loading"))
+        assert await asyncio.to_thread(at_it.wait, HANG_SECONDS)
+        await lab.fail(job.lease, "RELEASED")
+        may_go_on.set()
+        await beat
+        again = await worker.claim_next()
+        while again.lease.job_id != job.lease.job_id:
+            again = await worker.claim_next()
+        assert await events_of(lab, again, ["loading"]) == [started("loading")]
+
+
+async def test_a_stage_in_two_heartbeats_at_once_is_one_event(start_lab, spec, held_store):
+    async with start_lab() as lab:
+        await lab.create(spec())
+        job = await lab.worker().claim_next()
+        before = (await lab.get(job.experiment_id)).last_cursor
+        at_it, may_go_on = held_store(lab)
+        beats = [asyncio.create_task(lab.heartbeat(job.lease, engine_stage="loading"))]
+        assert await asyncio.to_thread(at_it.wait, HANG_SECONDS)
+        beats.append(asyncio.create_task(lab.heartbeat(job.lease, engine_stage="loading")))
+        await asyncio.wait(beats, timeout=0.3, return_when=asyncio.FIRST_COMPLETED)
+        may_go_on.set()
+        await asyncio.gather(*beats)
+        assert (await lab.get(job.experiment_id)).last_cursor == before + 1
 
 
 async def test_an_experiment_does_not_wait_while_another_engine_answers(start_lab, spec):
