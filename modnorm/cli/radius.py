@@ -78,8 +78,8 @@ def tune(
         try:
             check_spec(specs[0])  # options set what may be wrong
         except InvalidInputError as error:
-            if (error.field or "").startswith("task.heldout"):
-                error.field = "heldout"
+            if error.field and error.field.startswith("task.heldout"):  # rows of the option
+                error.field = error.field.removeprefix("task.")
             raise
     home = home_of(spec_file, "tune", out)
     with _held(home):

@@ -43,10 +43,10 @@ def test_development_rows_at_fault_are_named(refused):
             ("--radii", "1", "--ensemble-size", 9),
             "population.ensemble_sizes: K = 9 is greater than ",
         ),
-        (("--radii", "1", "--heldout", "absent.jsonl"), "task.heldout.source: there is no file "),
+        (("--radii", "1", "--heldout", "absent.jsonl"), "heldout.source: there is no file "),
         (
             ("--radii", "1", "--heldout", "{source: 'bundled:countdown-development', limit: 999}"),
-            "task.heldout.limit: ",
+            "heldout.limit: ",
         ),
     ],
 )
