@@ -148,8 +148,8 @@ def _is_run(path: Path) -> bool:
 
 def not_a_run(path: Path, other: str = "") -> InvalidInputError:
     """Return the error for a path without a run; `other` ends the remedy."""
-    if (path / STATE).is_dir():
-        remedy = "the `modnorm run` that began it resumes it"
+    if (path / STATE).is_dir() and not any(path.glob("[!.]*.*")):
+        remedy = "the command that began it resumes it"
         return InvalidInputError(f"{path} has no results yet", field="run", remedy=remedy)
     there = "is not a run directory, and holds none" if path.exists() else "does not exist"
     remedy = folder_remedy(path) or f"name a directory that `modnorm run` wrote{other}"

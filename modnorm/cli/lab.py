@@ -68,7 +68,7 @@ def submit(
     """Submit an experiment to a lab and print its id.
 
     The same spec again is the same experiment, unless it failed or was cancelled, or --again or
-    --request-id is used.
+    --request-id is used. It is refused if its files changed.
     """
     if again and request_id is not None:
         raise InvalidInputError(

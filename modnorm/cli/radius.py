@@ -27,7 +27,7 @@ from modnorm.cli.options import (
     read_unsettled_spec,
     settings,
 )
-from modnorm.errors import EvaluationError, InvalidInputError
+from modnorm.errors import EvaluationError, InvalidInputError, ModnormError
 from modnorm.files import write_file
 from modnorm.spec_limits import MAX_SEED
 
@@ -75,12 +75,8 @@ def tune(
         ensemble_size,
     )
     if server is None:
-        try:
+        with _blaming_option():
             check_spec(specs[0])  # options set what may be wrong
-        except InvalidInputError as error:
-            if error.field and error.field.startswith("task.heldout"):  # rows of the option
-                error.field = error.field.removeprefix("task.")
-            raise
     home = home_of(spec_file, "tune", out)
     with _held(home):
         from modnorm.cli.run import SAME_COMMAND, follow_to_end, lab_for
@@ -88,7 +84,12 @@ def tune(
 
         with interruptible(_RESUMES), lab_for(home, server, "tune") as lab:
             client, submit = lab
-            accepted: Iterable[experiments.Experiment] = (submit(client, spec) for spec in specs)
+
+            def submit_trial(trial: "ExperimentSpec") -> "experiments.Experiment":
+                with _blaming_option():
+                    return submit(client, trial)
+
+            accepted: Iterable[experiments.Experiment] = map(submit_trial, specs)
             if server is not None:  # all before the first wait: evaluators share them
                 accepted = list(accepted)
             trials = []
@@ -110,6 +111,17 @@ def tune(
         prompts = development_prompts(specs[0], digest, folders=folders)
         document = grid_document(specs[0], trials, prompts)
         _conclude(document, _grid(document), home)
+
+
+@contextmanager
+def _blaming_option() -> Iterator[None]:
+    """Name `--heldout` in errors about the rows that it set."""
+    try:
+        yield
+    except ModnormError as error:
+        if error.field and error.field.startswith("task.heldout"):
+            error.field = error.field.removeprefix("task.")
+        raise
 
 
 def _plan_trials(

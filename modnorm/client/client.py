@@ -54,7 +54,7 @@ class Client(Connection):
 
         Raises:
             InvalidInputError: the spec or its task file is not sound; nothing was stored.
-            ConflictError: the request id belongs to another spec.
+            ConflictError: the request id belongs to another spec, or a file of the spec changed.
             UnavailableError: the lab did not answer in time; submit again with the request id
                 that the error names.
         """

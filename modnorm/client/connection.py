@@ -135,7 +135,7 @@ class Connection:
 def create_experiment(
     client: Connection, spec: ExperimentSpec | Path | str, request_id: str | None = None
 ) -> experiments.Experiment:
-    """Create an experiment; the same request id gives the same experiment.
+    """Create an experiment; the same request id gives the same one if its files are unchanged.
 
     Where the spec names a task file, it is read here and its text goes with the spec; a radius
     that is named by an artifact becomes a number.

@@ -77,7 +77,8 @@ class ExperimentServiceServicer(object):
     """
 
     def CreateExperiment(self, request, context):
-        """Validates a whole experiment and stores it. An equal request id returns the same experiment.
+        """Validates a whole experiment and stores it. An equal request id returns the same experiment, or
+        ALREADY_EXISTS if the spec or one of its files changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

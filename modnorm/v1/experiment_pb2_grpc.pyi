@@ -28,7 +28,9 @@ class ExperimentServiceStub:
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> ExperimentServiceAsyncStub: ...
     CreateExperiment: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.CreateExperimentRequest, modnorm.v1.experiment_pb2.CreateExperimentResponse]
-    """Validates a whole experiment and stores it. An equal request id returns the same experiment."""
+    """Validates a whole experiment and stores it. An equal request id returns the same experiment, or
+    ALREADY_EXISTS if the spec or one of its files changed.
+    """
     GetExperiment: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.GetExperimentRequest, modnorm.v1.experiment_pb2.GetExperimentResponse]
     """Returns an experiment with its results so far."""
     ListExperiments: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListExperimentsRequest, modnorm.v1.experiment_pb2.ListExperimentsResponse]
@@ -48,7 +50,9 @@ class ExperimentServiceAsyncStub(ExperimentServiceStub):
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     CreateExperiment: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.CreateExperimentRequest, modnorm.v1.experiment_pb2.CreateExperimentResponse]  # type: ignore[assignment]
-    """Validates a whole experiment and stores it. An equal request id returns the same experiment."""
+    """Validates a whole experiment and stores it. An equal request id returns the same experiment, or
+    ALREADY_EXISTS if the spec or one of its files changed.
+    """
     GetExperiment: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.GetExperimentRequest, modnorm.v1.experiment_pb2.GetExperimentResponse]  # type: ignore[assignment]
     """Returns an experiment with its results so far."""
     ListExperiments: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListExperimentsRequest, modnorm.v1.experiment_pb2.ListExperimentsResponse]  # type: ignore[assignment]
@@ -71,7 +75,9 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.experiment_pb2.CreateExperimentRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.experiment_pb2.CreateExperimentResponse, collections.abc.Awaitable[modnorm.v1.experiment_pb2.CreateExperimentResponse]]:
-        """Validates a whole experiment and stores it. An equal request id returns the same experiment."""
+        """Validates a whole experiment and stores it. An equal request id returns the same experiment, or
+        ALREADY_EXISTS if the spec or one of its files changed.
+        """
 
     @abc.abstractmethod
     def GetExperiment(

@@ -58,8 +58,9 @@ def is_target(address: str) -> bool:
     """Return whether gRPC may call an address; it would try others in vain until the deadline."""
     port = address.rpartition(":")[2]
     is_web = address.startswith(("http://", "https://"))
-    is_one_word = len(address.split()) == 1
-    return is_one_word and not is_web and (not port.isdecimal() or 0 < int(port) <= _MOST)
+    has_space = not is_socket(address) and any(map(str.isspace, address))
+    is_name = bool(address) and not is_web and not has_space
+    return is_name and (not port.isdecimal() or 0 < int(port) <= _MOST)
 
 
 def require_target(target: str) -> None:

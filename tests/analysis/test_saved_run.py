@@ -52,6 +52,15 @@ def test_what_is_no_run_is_refused_and_left_alone(name, fault, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_was_stopped_at_its_start_can_be_resumed(tmp_path):
+    (tmp_path / "run" / "state").mkdir(parents=True)
+    with pytest.raises(InvalidInputError, match="has no results yet"):
+        load_run(tmp_path / "run")
+    (tmp_path / "run" / "radius.json").write_text("{}")
+    with pytest.raises(InvalidInputError, match="is not a run directory"):
+        load_run(tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "read"),
     [

@@ -87,7 +87,7 @@ def test_what_is_broken_is_exit_code_1_with_its_remedy(modnorm, tmp_path, monkey
     assert "1 broken" in out
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:99999", "my lab:50051"])
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "my lab:50051", "lab:50051 "])
 def test_what_is_no_address_is_not_called(address):
     (found,) = check_lab(address, Credentials())
     assert found.verdict is Verdict.BROKEN

@@ -72,7 +72,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     async def CreateExperiment(
         self, request: experiment_pb2.CreateExperimentRequest, context: object
     ) -> experiment_pb2.CreateExperimentResponse:
-        """Validate a whole experiment, then store it; a repeated request returns the same one."""
+        """Validate a whole experiment, then store it.
+
+        A repeated request returns the same one, and is refused if its files changed.
+        """
         printable = all(unicodedata.category(letter) != "Cc" for letter in request.request_id)
         if not 0 < len(request.request_id) <= MAX_REQUEST_ID or not printable:
             raise InvalidInputError(
@@ -93,9 +96,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             record = await asyncio.to_thread(find, request.request_id, spec.digest, tenant)
             if record is None:
                 admission = await self._admissions.admit(spec)
-            elif (
-                record.experiment.state not in UNSUCCESSFUL
-            ):  # after these, mended rows start anew
+            elif record.experiment.state not in UNSUCCESSFUL:
                 await self._admissions.check_unchanged(record.experiment)
         if record is None:
             record = await self._tasks.run(self._create(request.request_id, admission, tenant))

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from typing_extensions import override
 
-from modnorm.errors import InvalidInputError, ModnormError
+from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.jobs.job_store import JobStore
@@ -170,15 +170,19 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             last = self._stages.get(lease.job_id, "")
             if is_extended and stage != last:
                 self._stages[lease.job_id] = stage  # the empty stage is the end of a start
-                record = self._jobs.record_start
-                try:
-                    change = await asyncio.to_thread(record, lease.job_id, lease.token, stage)
-                except ModnormError:  # not stored: the next heartbeat tries again
-                    if self._stages.get(lease.job_id) == stage:
-                        self._stages[lease.job_id] = last
-                    raise
-                self._publish(change)
+                await self._tasks.run(self._record_stage(lease, stage, last))
         return HeartbeatResponse(leases=states)
+
+    async def _record_stage(self, lease: evaluation_pb2.Lease, stage: str, last: str) -> None:
+        """Store a new stage of an engine's start and wake watchers."""
+        record = self._jobs.record_start
+        try:
+            change = await asyncio.to_thread(record, lease.job_id, lease.token, stage)
+        except Exception:  # not stored: the next heartbeat tries again
+            if self._stages.get(lease.job_id) == stage:
+                self._stages[lease.job_id] = last
+            raise
+        self._publish(change)
 
     @override
     async def ReportJob(self, request: ReportJobRequest, context: object) -> ReportJobResponse:

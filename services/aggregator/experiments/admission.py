@@ -43,13 +43,15 @@ from modnorm.spec_checks import (
 from modnorm.tasks import Message, Row, check_sandbox
 from modnorm.tasks.columns import encode_rows, prompts_digest, rows_digest
 from modnorm.tasks.row_files import decode_row
-from modnorm.tasks.row_loading import is_dataset, load_data, parse_question
+from modnorm.tasks.row_loading import load_data, needs_hub, parse_question
 from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import experiment_pb2
 
 _THREADS = 8
 """Specs checked at once. They mostly wait for the hub or the sandbox, so there may be more than
 cores. Each may hold a data set in memory, so there are few."""
+_REREADING = 2
+"""Repeated submissions checked at once. They read local files, and must not wait for the hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,12 @@ class Admissions:
         self._split_folders = (settings.cache / "data", *named)
         self._engines = engines
         self._threads = SlowThreads(_THREADS, "admission")
+        self._rereading = SlowThreads(_REREADING, "rereading")
 
     def close(self) -> None:
         """Stop the threads, after the last call."""
         self._threads.close()
+        self._rereading.close()
 
     async def admit(self, spec: ExperimentSpec) -> Admission:
         """Return the inputs of the experiment of a spec."""
@@ -140,23 +144,37 @@ class Admissions:
         return Admission(inputs, [text for text in texts if text], remarks)
 
     async def check_unchanged(self, experiment: Experiment) -> None:
-        """Refuse a spec that was submitted before if its task or one of its files changed.
+        """Refuse a repeated submission whose scorer, prompts or local files changed.
 
         A spec holds paths, not contents, so it still names the stored experiment.
         """
-        for field, digest, stored in await self._threads.run(list, self._digests(experiment)):
+        remedy = (
+            "restore the old content, or submit under another `name`; `modnorm run` also takes "
+            "another --out"
+        )
+        try:
+            inputs = await self._rereading.run(list, self._inputs(experiment))
+        except InvalidInputError as error:  # gone, or no rows any more
+            raise ConflictError(
+                f"{error.message}; the experiment {experiment.id} was started with it",
+                field=error.field,
+                remedy=remedy,
+            ) from error
+        for field, digest, stored in inputs:
             if digest != stored:
                 raise ConflictError(
                     f"changed since the experiment {experiment.id} started: {stored[:32]} then, "
                     f"{digest[:32]} now",
                     field=field,
-                    remedy="restore the old content, or start anew: `modnorm submit --again`, "
-                    "`modnorm run` with another --out",
+                    remedy=remedy,
                 )
 
-    def _digests(self, experiment: Experiment) -> Iterator[tuple[str, str, str]]:
-        """Yield field, digest now and stored digest of the task and of each file."""
-        spec = experiment.spec
+    def _inputs(self, experiment: Experiment) -> Iterator[tuple[str, str, str]]:
+        """Yield field, digest now and stored digest of the scorer and of each local file.
+
+        Prompts are compared if the held-out rows are a local file.
+        """
+        spec, roots, folders = experiment.spec, self._data_roots, self._split_folders
         task = task_of(spec)
         yield "task", task.scorer, experiment.scorer
         stored = {
@@ -165,17 +183,21 @@ class Admissions:
             development_of(spec)[0]: experiment.development_digest,
         }
         for field, named in rows_of(spec).items():
-            if not is_dataset(named.source):
-                folders = self._split_folders
-                data = load_data(task, named, field=field, roots=self._data_roots, folders=folders)
-                yield field, rows_digest(data.rows), stored[field]
-                if field == "task.heldout":
-                    prompts = render_prompts(task, data.rows, "heldout row")
-                    yield "task", prompts_digest(prompts), experiment.prompts_digest
+            if needs_hub(named.source, folders, field=field):
+                continue
+            data = load_data(task, named, field=field, roots=roots, folders=folders)
+            yield field, rows_digest(data.rows), stored[field]
+            if field == "task.heldout":
+                prompts = render_prompts(task, data.rows, "heldout row")
+                yield "task", prompts_digest(prompts), experiment.prompts_digest
         profile = spec.method.profile
+        generator = spec.iterative.generator if spec.iterative else None
         if profile is not None and not names_stored_profile(profile):
-            text = read_profile(profile, self._data_roots)
-            yield "method.profile", StoredText.of(text).digest, experiment.profile_digest or ""
+            digest = StoredText.of(read_profile(profile, roots)).digest
+            yield "method.profile", digest, experiment.profile_digest or ""
+        if generator is not None:
+            digest = find_generator(generator, roots).digest
+            yield "iterative.generator", digest, experiment.generator_digest
 
     async def check_questions(self, admission: Admission) -> None:
         """Refuse questions that are too long for the model, the engine or one call."""

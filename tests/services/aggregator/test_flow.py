@@ -128,6 +128,8 @@ async def test_the_commit_of_a_dataset_is_recorded(start_lab, spec, monkeypatch)
         assert created.provenance.heldout_rows == 3
         assert created.provenance.selection_revision == ""
         assert created.spec.task.heldout.revision == "main"
+        rows.append(("row 3", rows[0][1]))  # the Hub is not asked again
+        assert (await lab.create(spec(task__heldout=heldout))).id == created.id
 
 
 async def test_a_method_with_a_profile_is_calibrated_first(start_lab, spec, tmp_path):

@@ -34,7 +34,7 @@ async def test_an_edited_file_of_rows_is_refused_by_its_field(start_lab, message
             (tmp_path / f"{split}.jsonl").write_text(rows(split, 4))
             async with lab.raises(ConflictError, f"task.{split}") as met:
                 await lab.create(message)
-            assert "submit --again" in met.error.remedy
+            assert created.id in met.error.message
             (tmp_path / f"{split}.jsonl").write_text(rows(split))
         assert (await lab.create(message)).id == created.id
         assert (await lab.create(message, "another")).id != created.id
@@ -52,9 +52,35 @@ async def test_another_scorer_or_prompt_is_refused(start_lab, message, monkeypat
             await lab.create(message)
 
 
-async def test_what_was_cancelled_may_start_anew_with_edited_rows(start_lab, message, tmp_path):
+async def test_a_file_that_is_gone_is_named(start_lab, message, tmp_path):
+    async with start_lab() as lab:
+        created = await lab.create(message)
+        (tmp_path / "heldout.jsonl").unlink()
+        async with lab.raises(ConflictError, "task.heldout.source") as met:
+            await lab.create(message)
+        assert created.id in met.error.message
+
+
+async def test_after_a_cancellation_the_next_request_has_the_edited_rows(
+    start_lab, message, tmp_path
+):
     async with start_lab() as lab:
         created = await lab.create(message)
         await lab.cancel(created.id)
         (tmp_path / "heldout.jsonl").write_text(rows("heldout", 4))
         assert (await lab.create(message)).id == created.id
+        assert (await lab.create(message, "next")).provenance.heldout_rows == 4
+
+
+async def test_development_rows_are_compared(start_lab, spec, tmp_path):
+    (tmp_path / "development.jsonl").write_text(rows("development"))
+    development = {"source": str(tmp_path / "development.jsonl")}
+    message = spec(
+        method="mezo", population={"seed": 5}, iterative={"updates": 2, "development": development}
+    )
+    async with start_lab() as lab:
+        created = await lab.create(message)
+        assert (await lab.create(message)).id == created.id
+        (tmp_path / "development.jsonl").write_text(rows("development", 4))
+        async with lab.raises(ConflictError, "iterative.development"):
+            await lab.create(message)

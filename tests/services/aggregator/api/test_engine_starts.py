@@ -95,6 +95,23 @@ async def test_a_job_that_is_released_while_its_stage_is_stored_starts_anew(
         assert await events_of(lab, again, ["loading"]) == [started("loading")]
 
 
+async def test_the_stage_of_a_cancelled_heartbeat_is_stored_and_seen(start_lab, spec, held_store):
+    async with start_lab() as lab:
+        await lab.create(spec())
+        job = await lab.worker().claim_next()
+        before = (await lab.get(job.experiment_id)).last_cursor
+        at_it, may_go_on = held_store(lab)
+        beat = asyncio.create_task(lab.heartbeat(job.lease, engine_stage="loading"))
+        assert await asyncio.to_thread(at_it.wait, HANG_SECONDS)
+        beat.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await beat
+        may_go_on.set()
+        event = await asyncio.wait_for(anext(lab.watch(job.experiment_id, before)), HANG_SECONDS)
+        assert event.progress.engine_stage == "loading"
+        assert await events_of(lab, job, ["loading", ""]) == [READY]
+
+
 async def test_a_stage_in_two_heartbeats_at_once_is_one_event(start_lab, spec, held_store):
     async with start_lab() as lab:
         await lab.create(spec())

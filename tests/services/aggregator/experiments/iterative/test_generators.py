@@ -8,7 +8,7 @@ from modnorm.baselines.generator import Generator
 from modnorm.baselines.updates import step_seed, zo_step
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.errors import InvalidInputError
+from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.v1 import experiment_pb2
 
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
@@ -51,6 +51,16 @@ def normalising(sensitive):
         return worker
 
     return make
+
+
+async def test_a_generator_that_was_edited_is_refused(start_lab, zo_spec, generator):
+    async with start_lab() as lab:
+        created = await lab.create(zo_spec())
+        assert (await lab.create(zo_spec())).id == created.id
+        layout = physical_layout(resolve_checkpoint("tiny-thicket").config)
+        generator.write_text(Generator(layout, seed=2).to_json({}))
+        async with lab.raises(ConflictError, "iterative.generator"):
+            await lab.create(zo_spec())
 
 
 async def test_both_sides_of_a_step_have_the_amplitudes_that_were_proposed(
