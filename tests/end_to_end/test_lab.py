@@ -173,7 +173,7 @@ def test_a_grid_is_submitted_at_once_and_found_again(lab, client, modnorm, write
     assert json.loads(again.stdout) == first
     assert trials() == known
     wrong = modnorm("tune", spec_file, *radii, "--heldout", "absent.jsonl", check=False)
-    assert json.loads(wrong.stderr)["field"] == "task.heldout.source"
+    assert json.loads(wrong.stderr)["field"] == "heldout.source"
     assert len(known) == 2
     assert [one["radius"] for one in first["artifact"]["radii"]] == [0.004, 0.008]
     begun = [client.get(trial) for trial in known]
