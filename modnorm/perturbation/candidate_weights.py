@@ -91,15 +91,21 @@ class CandidateWeights:
         dtype: torch.dtype | None = None,
         origin: Origin | None = None,
     ) -> None:
+        if surplus := sorted(set(views) - {tensor.name for tensor in layout}):
+            raise IncompatibleError(f"the engine holds {surplus[0]}, no tensor of the model")
         self._layout = layout
         self._model_digest = model_digest
         self._held = {
-            tensor.name: HeldTensor(tensor, views[tensor.name], dtype) for tensor in layout
+            tensor.name: HeldTensor(tensor, views.get(tensor.name, ()), dtype) for tensor in layout
         }
+        self._busy = False
         self._origin = origin
         self.state: str | None = NO_LINEAGE
         """Digest of the pristine copy's lineage; None after a failed `rebase`."""
         self._rounding = Rounding.ONCE
+        addresses = [place for held in self._held.values() for place in held.addresses]
+        if len(set(addresses)) != len(addresses):
+            raise IncompatibleError("two tensors share memory; name a tied tensor once")
         for device in {held.device for held in self._held.values()}:
             find_kernel(device)  # compiled now rather than at the first candidate
 
@@ -107,6 +113,8 @@ class CandidateWeights:
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Make a trained state the base of later candidates."""
         target = lineage.digest if lineage else NO_LINEAGE
+        if self._busy:
+            raise PreconditionError("a candidate is held", remedy="restore the base first")
         if target == self.state:
             return
         steps: Sequence[Step] | None = () if lineage is None else self._missing_steps(lineage)
@@ -121,6 +129,8 @@ class CandidateWeights:
 
         After an error `state` is None: the weights belong to no model.
         """
+        if self._busy:
+            raise PreconditionError("a candidate is held", remedy="restore the base first")
         self._model_digest, self._origin = model_digest, origin
         self._restore_origin()
 
@@ -142,6 +152,8 @@ class CandidateWeights:
         factors in float64 (paper, eq. modular_perturbation). Norms of low-rank noise are computed
         in float64.
         """
+        if self._busy:
+            raise PreconditionError("another candidate is held", remedy="restore the base first")
         if descriptor.scale_map != scale_map.digest or descriptor.method != scale_map.method:
             raise IncompatibleError("the descriptor was drawn with another scale map")
         if scale_map.model_digest != self._model_digest:
@@ -163,6 +175,7 @@ class CandidateWeights:
         _check_coefficients(descriptor, scale_map)
         scheme = _scheme(descriptor.noise)
         _check_rank(scheme, scale_map)
+        self._busy = True
         try:
             return descriptor.resolved(self._write(scheme, descriptor, scale_map))
         except BaseException:
@@ -174,6 +187,7 @@ class CandidateWeights:
         """Restore the base by copying every tensor back."""
         for held in self._held.values():
             held.restore()
+        self._busy = False
 
     def is_pristine(self) -> bool:
         """Return whether the engine's weights equal the base bit for bit."""

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import prod
 from types import MappingProxyType
 
 import torch
 
 from modnorm.checkpoint.families import PhysicalTensor
-from modnorm.errors import EngineError, IncompatibleError, PreconditionError
+from modnorm.errors import EngineError, IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.noise import Block
 from modnorm.perturbation.lineage import Rounding, Step
 
@@ -75,8 +76,7 @@ class WeightView:
 class HeldTensor:
     """A physical tensor, or a shard of it, in one engine's memory, and its pristine copy.
 
-    `views` are disjoint blocks in any order, of one dtype and device. `dtype` is by default that
-    of the storage, which may also be float32.
+    `views` are disjoint blocks in any order. `dtype` is by default that of the storage.
     """
 
     def __init__(
@@ -85,16 +85,20 @@ class HeldTensor:
         self.tensor = tensor
         self._blocks = [view.block for view in views]
         self._storages = [view.storage.detach() for view in views]
+        self._check()
         self.dtype = dtype or self._storages[0].dtype
+        self._check_dtype()
         self._pristine = [storage.to(self.dtype, copy=True) for storage in self._storages]
         if not self.is_pristine().item():
-            raise IncompatibleError(
-                f"{tensor.name}: the engine holds numbers that {self.dtype} cannot represent"
-            )
+            raise self._misfit(f"the engine holds numbers that {self.dtype} cannot represent")
 
     @property
     def device(self) -> torch.device:
         return self._storages[0].device
+
+    @property
+    def addresses(self) -> list[int]:
+        return [storage.data_ptr() for storage in self._storages if storage.numel()]
 
     def write(
         self,
@@ -175,8 +179,45 @@ class HeldTensor:
                 rows = slice(start - first, end - first)
                 yield Block((start, end), block.columns), storage[rows], base[rows]
 
+    def _check(self) -> None:
+        if not self._blocks:
+            raise IncompatibleError(f"the engine has no view of {self.tensor.name}")
+        for block, storage in zip(self._blocks, self._storages, strict=True):
+            if self._shape_of(block) != storage.shape:
+                raise self._misfit(f"{block} has shape {tuple(storage.shape)} in the engine")
+            if storage.dtype not in _BITS:
+                raise self._misfit(f"weights of {storage.dtype} cannot be perturbed")
+            if (storage.dtype, storage.device) != (self._storages[0].dtype, self.device):
+                raise self._misfit("its views differ in dtype or device")
+        for one, other in combinations(self._blocks, 2):
+            if self._blocks_overlap(one, other):
+                raise self._misfit(f"{one} and {other} overlap")
+
+    def _check_dtype(self) -> None:
+        storage = self._storages[0].dtype
+        if self.dtype not in _BITS or storage not in {self.dtype, torch.float32}:
+            raise self._misfit(f"{storage} cannot store weights of {self.dtype}")
+
+    def _shape_of(self, block: Block) -> tuple[int, ...]:
+        try:
+            return block.shape_in(self.tensor.shape)
+        except InvalidInputError as error:
+            raise self._misfit(error.message) from error
+
+    def _blocks_overlap(self, one: Block, other: Block) -> bool:
+        shape = self.tensor.shape
+        columns = one.column_range(shape), other.column_range(shape)
+        return _overlap(one.rows, other.rows) and _overlap(*columns)
+
+    def _misfit(self, message: str) -> IncompatibleError:
+        return IncompatibleError(f"{self.tensor.name}: {message}")
+
 
 def _same_bits(storage: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return whether a storage holds exactly these weights, 0-d; widening them is exact."""
     bits = _BITS[storage.dtype]
     return (storage.view(bits) == weights.to(storage.dtype).view(bits)).all()
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return max(one[0], other[0]) < min(one[1], other[1])

@@ -159,6 +159,17 @@ def test_the_engine_sees_the_candidate_which_is_not_pristine(model):
     assert weights.is_pristine()
 
 
+def test_only_one_candidate_at_a_time(model):
+    weights = model.hold()
+    weights.apply(model.descriptor(1), model.scale_map)
+    digest = weights.sha256()
+
+    with pytest.raises(PreconditionError, match="restore the base first"):
+        weights.apply(model.descriptor(2), model.scale_map)
+
+    assert weights.sha256() == digest
+
+
 @pytest.mark.parametrize(
     "change", [{"scale_map": "0" * 64}, {"method": "randopt"}, {"noise": "white-v9"}]
 )
@@ -252,6 +263,16 @@ def test_failure_half_way_restores_the_base(model, monkeypatch):
     assert calls == [True, False, False]
     assert weights.is_pristine()
     weights.apply(model.descriptor(), model.scale_map)
+
+
+def test_views_must_name_exactly_the_tensors_of_the_layout(model):
+    views = model.views()
+    missing = {name: parts for name, parts in views.items() if name != DOWN}
+
+    with pytest.raises(IncompatibleError, match="no view of"):
+        model.hold(missing)
+    with pytest.raises(IncompatibleError, match="lm_head"):
+        model.hold({**views, "lm_head.weight": views[DOWN]})
 
 
 def test_norm_of_zero_is_floored(model, monkeypatch):

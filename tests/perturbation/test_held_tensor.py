@@ -22,6 +22,27 @@ def add_one(block):
     return torch.ones(block.shape_in(MATRIX.shape))
 
 
+@pytest.mark.parametrize(
+    ("views", "message"),
+    [
+        ([], "no view of"),
+        ([view(Block((0, 6)), 6, 3)], "in the engine"),
+        ([view(Block((0, 7)), 7, 3)], "not inside"),
+        ([view(Block((0, 4)), 4, 4), view(Block((3, 6)), 3, 4)], "overlap"),
+        ([view(Block((0, 6), (0, 3)), 6, 3), view(Block((2, 4), (2, 4)), 2, 2)], "overlap"),
+        ([view(Block((0, 6)), 6, 4, dtype=torch.float64)], "float64"),
+        ([view(Block((0, 6)), 6, 4, dtype=torch.int8)], "int8"),
+        (
+            [view(Block((0, 3)), 3, 4), view(Block((3, 6)), 3, 4, dtype=torch.float32)],
+            "differ in dtype",
+        ),
+    ],
+)
+def test_views_that_do_not_fit_are_refused(views, message):
+    with pytest.raises(IncompatibleError, match=message):
+        HeldTensor(MATRIX, views)
+
+
 def test_a_strided_storage_is_written_in_place():
     memory = torch.zeros(12, 10, dtype=torch.bfloat16)
     held = HeldTensor(MATRIX, [WeightView(memory[2:8, 3:7], Block((0, 6)))])
@@ -84,11 +105,18 @@ def test_is_pristine_reads_the_memory_of_the_engine():
     assert held.is_pristine()
 
 
-def test_memory_that_cannot_hold_the_weights_exactly_is_refused():
-    view = WeightView(torch.full((6, 4), 0.1), Block((0, 6)))
-
-    with pytest.raises(IncompatibleError, match=r"numbers that torch\.bfloat16 cannot"):
-        HeldTensor(MATRIX, [view], torch.bfloat16)
+@pytest.mark.parametrize(
+    ("values", "dtype", "message"),
+    [
+        (torch.full((6, 4), 0.1), torch.bfloat16, "numbers that torch.bfloat16 cannot"),
+        (torch.full((6, 4), 0.5, dtype=torch.float16), torch.bfloat16, "cannot store"),
+        (torch.full((6, 4), 0.5, dtype=torch.bfloat16), torch.float32, "cannot store"),
+        (torch.full((6, 4), 0.5), torch.float64, "cannot store"),
+    ],
+)
+def test_memory_that_cannot_hold_the_weights_exactly_is_refused(values, dtype, message):
+    with pytest.raises(IncompatibleError, match=message):
+        HeldTensor(MATRIX, [WeightView(values, Block((0, 6)))], dtype)
 
 
 def test_an_update_moves_float32_memory_with_the_base():
