@@ -148,7 +148,7 @@ def _is_run(path: Path) -> bool:
 
 def not_a_run(path: Path, other: str = "") -> InvalidInputError:
     """Return the error for a path without a run; `other` ends the remedy."""
-    if (path / STATE).is_dir() and not any(path.glob("[!.]*.*")):
+    if (path / STATE).is_dir() and not any(path.glob("[!.]*.*")):  # no file but a hidden lock
         remedy = "the command that began it resumes it"
         return InvalidInputError(f"{path} has no results yet", field="run", remedy=remedy)
     there = "is not a run directory, and holds none" if path.exists() else "does not exist"

@@ -117,12 +117,11 @@ class QueueSettings(ServiceSettings):
     @classmethod
     def _add_passwords(cls, values: dict[str, object]) -> dict[str, object]:
         """Add the password of each `NAME_password_file` that is set to `NAME_url`."""
-        for name in ("database", "broker"):
-            file = values.get(f"{name}_password_file")
-            if file and f"{name}_url" in cls.model_fields:
-                url = values.get(f"{name}_url", cls.model_fields[f"{name}_url"].default)
-                added = add_password(str(url), Path(str(file)), field=f"{name}_password_file")
-                values = values | {f"{name}_url": added}
+        for field in cls.model_fields:
+            if field.endswith("_password_file") and (file := values.get(field)):
+                name = f"{field.removesuffix('_password_file')}_url"
+                url = values.get(name, cls.model_fields[name].default)
+                values = values | {name: add_password(str(url), Path(str(file)), field=field)}
         return values
 
 

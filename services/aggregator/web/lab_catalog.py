@@ -72,7 +72,7 @@ _PACE_EVENTS = 200
 
 
 def status_of(database: Database, experiment: Experiment) -> Status:
-    """Return how far an experiment is; one that only votes has no results of a search."""
+    """Return the state of an experiment, with its progress while it is live."""
     state, live = experiment.state, experiment.state not in TERMINAL
     has_succeeded = state is ExperimentState.SUCCEEDED
     if has_succeeded and not experiment.asked_experts:

@@ -150,6 +150,8 @@ async def test_a_method_with_a_profile_is_calibrated_first(start_lab, spec, tmp_
 async def check_named_profiles(lab, spec, digest):
     named = await lab.create(spec(method={**NAMED, "profile": digest}), "named")
     assert named.provenance.profile_digest == digest
+    again = await lab.create(spec(method={**NAMED, "profile": digest}), "named")
+    assert again.id == named.id
     events = [event async for event in _until(lab.watch(named.id), SELECTING)]
     assert CALIBRATING not in {event.state for event in events}
     async with lab.raises(InvalidInputError, "method.profile"):
