@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import cast
 
 import numpy as np
@@ -87,7 +88,7 @@ def vote_agreement(votes: Sequence[RowVote], ensemble_size: int) -> VoteAgreemen
     right = Counter(vote.correct_support for vote in votes)
     return VoteAgreement(
         mean_valid=sum(vote.valid for vote in votes) / rows,
-        mean_support=sum(shares) / len(shares) if shares else None,
+        mean_support=fmean(shares) if shares else None,
         unanimous=sum(vote.support == ensemble_size for vote in votes) / rows,
         no_vote=sum(vote.valid == 0 for vote in votes) / rows,
         any_correct=sum(vote.correct_support > 0 for vote in votes) / rows,

@@ -9,6 +9,7 @@ that is only a number. `uspto50k-reference-v1` reads the answer tag, else the la
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
@@ -99,7 +100,7 @@ class Uspto50k(AnswerTask):
         by_class: dict[object, list[bool]] = defaultdict(list)
         for row, is_right in zip(rows, correct, strict=True):
             by_class[row["class"]].append(is_right)
-        return sum(sum(values) / len(values) for values in by_class.values()) / len(by_class)
+        return fmean(fmean(values) for values in by_class.values())
 
 
 class PublishedUspto50k(Uspto50k):
