@@ -24,10 +24,12 @@ from modnorm.search.answers import BASE_INDEX
 from modnorm.spec import read_yaml
 from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables
-from modnorm.suites.outcomes import TidySuite, candidate_count, differing_field, find_stand_in
+from modnorm.suites.cells import ensembles_of
+from modnorm.suites.outcomes import TidySuite, candidate_count, differing_field, find_stand_ins
 from modnorm.suites.rendering import BuiltTable, to_markdown
 from scripts import recorded_answers as recorded
-from scripts.run_copies import ORIGIN, unpack_run
+from scripts.joined_copies import join_copies
+from scripts.run_copies import ORIGIN, RunCopy, unpack_run
 
 CLAIMS = Path("replication/claims.yaml")
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
@@ -44,7 +46,7 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     pool = [unpack_run(archive, folder / "pool" / archive.stem) for archive in archives]
     files = {path: read_yaml(path.read_text(encoding="utf-8")) for path in suites.glob("*.yaml")}
     is_suite = {path: isinstance(one, dict) and "name" in one for path, one in files.items()}
-    known = {path: _with_copies(path, pool) for path in sorted(files) if is_suite[path]}
+    known = {path: _with_copies(path, pool, folder) for path in sorted(files) if is_suite[path]}
     tables = {data.loaded.suite.name: build_tables(data) for data in known.values()}
     out.mkdir(parents=True, exist_ok=True)
     parts = ["# Tables of the replication\n", *_sources(pool)]
@@ -68,7 +70,9 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
         ]
         parts += _analyses(data, out / "figures" / name)
     rows = list(_claim_rows(known.values(), tables))
-    parts += ["## Beyond the paper\n", *_beyond(pool)]
+    stand_ins = [run for data in known.values() for run in data.stand_ins.values()]
+    joined = [run for run in stand_ins if isinstance(run, RunCopy) and run not in pool]
+    parts += ["## Beyond the paper\n", *_beyond([*pool, *joined])]
     parts += ["## Claims\n", _markdown(_HEADINGS, rows)]
     write_file(out / "tables.md", "\n".join(parts).encode())
     measured = [row for row in rows if row[_SEEDS] != "0"]
@@ -81,15 +85,16 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     write_file(page, f"{before}{BEGIN}\n\n{claims}\n\n{END}{after}".encode())
 
 
-def _with_copies(path: Path, pool: Sequence[Run]) -> TidySuite:
+def _with_copies(path: Path, pool: Sequence[RunCopy], folder: Path) -> TidySuite:
     """Return a suite with the copies of its cells, and stand-ins for others."""
     loaded, runs, stand_ins = load_suite(path), {}, {}
     for cell in loaded.cells:
         is_of = (run for run in pool if not differing_field(cell, run.document["spec"]))
         if run := next(is_of, None):
             runs[cell.id] = run
-        elif run := find_stand_in(cell, pool):
-            stand_ins[cell.id] = run
+        elif fitting := cast("Sequence[RunCopy]", find_stand_ins(cell, pool)):
+            place = folder / loaded.suite.name / cell.id
+            stand_ins[cell.id] = join_copies(fitting, ensembles_of(cell.spec), place)
     return TidySuite(loaded, runs, {}, {}, "claims", stand_ins)
 
 
@@ -268,9 +273,9 @@ def _value_rows(
         )
 
 
-def _beyond(pool: Sequence[Run]) -> Iterator[str]:
+def _beyond(pool: Sequence[RunCopy]) -> Iterator[str]:
     """Yield the tables that answer further questions, by group of runs that differ in seed."""
-    groups = defaultdict[tuple[object, ...], dict[object, Run]](dict)
+    groups = defaultdict[tuple[object, ...], dict[object, RunCopy]](dict)
     # Of two runs of a seed the one with more (N, K) counts.
     for run in sorted(pool, key=lambda run: len(run.ensembles)):
         spec = run.document["spec"]
@@ -299,7 +304,7 @@ def _beyond(pool: Sequence[Run]) -> Iterator[str]:
 class _Recorded:
     """The recorded rewards and votes of one run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunCopy) -> None:
         answers = run.answers_frame(["candidate", "split", "row", "reward"])
         selection = answers[(answers["split"] == "selection") & (answers["candidate"] >= 0)]
         rewards = selection.pivot(index="candidate", columns="row", values="reward")
@@ -308,8 +313,7 @@ class _Recorded:
         rows = run.document["data"]["heldout"]["rows"]
         ballots, _ = read_ballots(run.path, rows)
         self.base = ballots[BASE_INDEX]
-        given = answers["candidate"][answers["split"] == "heldout"].value_counts()
-        self.ballots = {each: one for each, one in ballots.items() if given[each] == rows}
+        self.ballots = {each: one for each, one in ballots.items() if each in run.full_voters}
         places = {
             (each.population, each.ensemble_size)
             for each in run.ensembles

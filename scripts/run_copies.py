@@ -13,6 +13,7 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,13 +45,19 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 class RunCopy(Run):
     """The unpacked copy of a run."""
 
+    @cached_property
+    def full_voters(self) -> frozenset[int]:
+        """The models that answered all held-out rows."""
+        answers = self.answers_frame(["candidate", "split"])
+        given = answers["candidate"][answers["split"] == "heldout"].value_counts()
+        rows = self.document["data"]["heldout"]["rows"]
+        return frozenset(given.index[given == rows])
+
     def vote_counts(self) -> pd.DataFrame:
         """Return the outcome of each vote; right experts are missing if experts left out rows."""
         counts = super().vote_counts()
-        answers = self.answers_frame(["candidate", "split"])
-        given = answers["candidate"][answers["split"] == "heldout"].value_counts()
         for each in self.ensembles:
-            if any(given.get(expert, 0) < each.rows for expert in each.experts):
+            if not self.full_voters >= {*each.experts}:
                 place = counts[["population", "ensemble_size"]] == [
                     each.population,
                     each.ensemble_size,
@@ -105,15 +112,21 @@ def unpack_run(archive: Path, directory: Path) -> RunCopy:
     if document["schema"] != SCHEMA:
         _update(spec, document, members[CANDIDATES])
         members |= {SPEC: encode_json(spec), RESULTS: encode_json(document)}
+    for name, content in members.items():
+        (directory / name).write_bytes(content)
+    write_kept_answers(directory, frame)
+    run = RunCopy(directory, cast("ResultsDocument", document), directory.name)
+    write_votes(directory, _votes(run))
+    return run
+
+
+def write_kept_answers(directory: Path, frame: pd.DataFrame) -> None:
+    """Write `answers.parquet` from answers that have no texts, in any order."""
     order = frame["split"].astype("str").map(SPLITS.index)
     sheets = frame.assign(order=order).sort_values(["candidate", "order", "row"])
     whole = sheets.assign(prompt=None, gold=None, completion="", tokens=0)
     answers = pa.Table.from_pandas(whole, ANSWER_SCHEMA, preserve_index=False)
-    for name, content in {**members, ANSWERS: _encode(answers)}.items():
-        (directory / name).write_bytes(content)
-    run = RunCopy(directory, cast("ResultsDocument", document), directory.name)
-    write_votes(directory, _votes(run))
-    return run
+    (directory / ANSWERS).write_bytes(_encode(answers))
 
 
 def _update(

@@ -118,22 +118,22 @@ def differing_field(
     return None
 
 
-def find_stand_in(cell: Cell, runs: Iterable[Run]) -> Run | None:
-    """Return the run with the most (N, K) of a cell; None if none has any.
+def find_stand_ins(cell: Cell, runs: Iterable[Run]) -> Sequence[Run]:
+    """Return the runs that have some (N, K) of a cell, those with the most first.
 
-    The run differs from the cell only in population size, prefixes and ensemble sizes. Nested
+    They differ from the cell only in population size, prefixes and ensemble sizes. Nested
     populations of one seed begin with the same candidates, so an equal (N, K) has equal values,
     but for rounding. With another size an iterative method makes other updates.
     """
     spec, wanted = cell.spec, {*ensembles_of(cell.spec)}
     if spec.population.pool != "nested" or spec.iterative or spec.distillation:
-        return None
+        return ()
     fitting = {}
     for run in runs:
         shared = wanted & {(each.population, each.ensemble_size) for each in run.ensembles}
         if shared and not differing_field(cell, run.document["spec"], apart_from=_SIZES):
             fitting[run] = (len(shared), candidate_count(run))
-    return max(fitting, key=fitting.__getitem__, default=None)
+    return sorted(fitting, key=fitting.__getitem__, reverse=True)
 
 
 def candidate_count(run: Run) -> int:
@@ -195,7 +195,7 @@ class TidySuite:
     place: str = "tables"
     """Field of the table that is built, for errors."""
     stand_ins: Mapping[str, Run] = field(default_factory=dict)
-    """Runs of other population sizes for cells without a run, by cell; see `find_stand_in`."""
+    """Runs of other population sizes for cells without a run, by cell; see `find_stand_ins`."""
     _read: dict[tuple[str, str], pd.DataFrame] = field(default_factory=dict)
     """Frames that were read, by cell and name."""
 

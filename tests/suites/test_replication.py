@@ -1,9 +1,13 @@
 """The tables of the replication are built from small copies of runs, digit by digit."""
 
+import json
+from itertools import product
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from scripts.joined_copies import join_copies
 from scripts.replication import CELLS, collect
 from scripts.replication_tables import BEGIN, END, _beyond, write_tables
 from scripts.run_copies import unpack_run
@@ -95,6 +99,32 @@ def test_a_seed_of_two_runs_counts_once_in_further_analyses(tmp_path):
     told = "\n".join(_beyond(pool))
     assert "coder-1.5b countdown randopt N=300, seeds: 1 |" in told
     assert "seeds: 2" not in told
+
+
+@pytest.mark.parametrize("task", ["gsm8k", "countdown"])
+def test_copies_of_100_and_300_join_as_if_they_were_one_run(task, tmp_path):
+    """The joined run has the ensembles and votes of a run that took its candidates from both."""
+    names = tuple(f"coder-1.5b_{task}_randopt_n{size}_seed42" for size in (100, 300))
+    copies = [each for each in COPIES if each.name.startswith(names)]
+    runs = [unpack_run(each, tmp_path / each.stem) for each in copies]
+    first, second, third = sorted(runs, key=lambda run: len(run.ensembles))
+    places = [(each.population, each.ensemble_size) for each in third.ensembles]
+    joined = join_copies([second, first], places, tmp_path / "joined")
+    assert {(each.population, each.ensemble_size) for each in joined.ensembles} == {
+        *product([25, 50, 100, 300], [1, 5, 10, 25])
+    }
+    entries = json.loads((joined.path / "results.json").read_text())["ensembles"]
+    assert entries[-4:] == third.document["ensembles"][-4:]
+    votes, counted = joined.vote_counts(), third.vote_counts()
+    at_300, as_recorded = (
+        each[each["population"] == 300].reset_index(drop=True) for each in (votes, counted)
+    )
+    pd.testing.assert_frame_equal(at_300, as_recorded)
+    of_100 = votes[votes["population"] <= 100].reset_index(drop=True)
+    pd.testing.assert_frame_equal(of_100, second.vote_counts())
+    assert joined.candidates == first.candidates
+    assert joined.full_voters == first.full_voters | second.full_voters
+    assert join_copies([third, second, first], places, tmp_path / "none") is third
 
 
 def test_collecting_goes_on_after_directories_without_results(tmp_path, monkeypatch, capsys):

@@ -8,7 +8,7 @@ import pytest
 from modnorm.analysis.run import Run, load_run
 from modnorm.suites import Cell
 from modnorm.suites.building import build_tables
-from modnorm.suites.outcomes import TidySuite, find_stand_in
+from modnorm.suites.outcomes import TidySuite, find_stand_ins
 from tests.suites.test_building import PAIR
 
 REWARDS = (0.2, 0.3, 0.1, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -97,15 +97,15 @@ def test_no_table_takes_times_of_another_population(run, tidy):
     assert own[0].by_labels["more", "MN"]["Search"].by_seed == {42: 5.0}
 
 
-def test_the_largest_run_of_equal_settings_stands_in(run, cell):
+def test_runs_of_equal_settings_stand_in_the_largest_first(run, cell):
     runs = [run(**SMALL), run(**LARGE)]
     one = cell(size=16, prefixes=[2, 16], ensemble_sizes=[1, 2])
-    assert find_stand_in(one, runs) is runs[1]
-    assert find_stand_in(one, runs[:1]) is runs[0]
-    assert find_stand_in(cell(size=16, ensemble_sizes=[1]), runs) is None
-    assert find_stand_in(cell(**LARGE, noise="randopt-reseed-v1"), runs) is None
+    assert find_stand_ins(one, runs)[0] is runs[1]
+    assert [*find_stand_ins(one, runs[:1])] == runs[:1]
+    assert not find_stand_ins(cell(size=16, ensemble_sizes=[1]), runs)
+    assert not find_stand_ins(cell(**LARGE, noise="randopt-reseed-v1"), runs)
 
 
 def test_populations_that_are_not_nested_share_no_candidates(run, cell):
     published = run(**SMALL, pool="published")
-    assert find_stand_in(cell(**LARGE, pool="published"), [published]) is None
+    assert not find_stand_ins(cell(**LARGE, pool="published"), [published])
