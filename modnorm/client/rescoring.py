@@ -2,25 +2,29 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import attrgetter, ne
 from typing import TypedDict
 
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
 from modnorm.analysis.candidates import CandidateRecord
 from modnorm.analysis.run import Run
 from modnorm.analysis.run_data import BaseRow, EnsembleRow
-from modnorm.errors import InvalidInputError
-from modnorm.search.answers import BASE_INDEX
+from modnorm.errors import EngineError, InvalidInputError
+from modnorm.search.answers import BASE_INDEX, Answer
 from modnorm.search.ranking import mean_reward, rank, select_experts
 from modnorm.search.voting import Ballot, count_votes
 from modnorm.tasks import Judgement, Row, Task, task_errors
-from modnorm.tasks.task_errors import rescore
 
 SCHEMA = "modnorm-rescored-1"
 _SELECTION, _HELDOUT = "selection", "heldout"
+_ATTEMPTS = 3
+"""Attempts to run a program if its sandbox fails; a failure is no verdict."""
 
 
 class OldAndNew(TypedDict):
@@ -108,7 +112,7 @@ def rescore_run(
             field="run",
             remedy="train again with the other scorer in task.scorer",
         )
-    found = _judge(run, task, judges, on_progress)
+    found = _judge_run(run, task, judges, on_progress)
     candidates = [found.model(each.index, each) for each in run.candidates]
     old, new = (
         [each["selection_reward"][scorer] for each in candidates] for scorer in ("old", "new")
@@ -197,7 +201,7 @@ class _Judgements:
         return task_errors.metric(self.task, self.heldout, correct)
 
 
-def _judge(
+def _judge_run(
     run: Run, task: Task, judges: Executor | None, on_progress: Callable[[int, int], None]
 ) -> _Judgements:
     rows = {split: _rows(run, split, task) for split in (_SELECTION, _HELDOUT)}
@@ -217,6 +221,26 @@ def _judge(
                 ballots[index] = Ballot.from_answers(judgements)
         on_progress(done, total)
     return _Judgements(task, rows[_HELDOUT], rewards, ballots, judged, changed)
+
+
+def rescore(
+    answers: Iterable[Answer], rows: Sequence[Row], task: Task, *, judges: Executor | None = None
+) -> tuple[Judgement, ...]:
+    """Return the judgement of each stored completion, in their order."""
+    judge = partial(_judge, rows, task)
+    return tuple(map(judge, answers) if judges is None else judges.map(judge, answers))
+
+
+@retry(
+    retry=retry_if_exception_type(EngineError), stop=stop_after_attempt(_ATTEMPTS), reraise=True
+)
+def _judge(rows: Sequence[Row], task: Task, answer: Answer) -> Judgement:
+    if not 0 <= answer.row < len(rows):
+        raise InvalidInputError(
+            f"an answer is to row {answer.row}, but there are {len(rows)} rows",
+            field="answers.row",
+        )
+    return task_errors.judge(task, rows[answer.row], answer.completion, f"row {answer.row}")
 
 
 def _rows(run: Run, split: str, task: Task) -> tuple[Row, ...]:

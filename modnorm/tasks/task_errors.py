@@ -1,21 +1,11 @@
 """Calls of a task's code: prompts, judges, metrics, and the errors they raise."""
 
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Real
-from typing import Protocol
 
-from tenacity import retry, retry_if_exception_type, stop_after_attempt
-
-from modnorm.errors import (
-    EngineError,
-    EvaluationError,
-    IncompatibleError,
-    InvalidInputError,
-    ModnormError,
-)
+from modnorm.errors import EvaluationError, IncompatibleError, InvalidInputError, ModnormError
 from modnorm.spec import DataSpec
 from modnorm.tasks.columns import holds_half_pair
 from modnorm.tasks.protocol import Judgement, Message, Row, Task
@@ -152,46 +142,3 @@ def shared_range(rows: DataSpec, others: DataSpec) -> tuple[int, int | None] | N
     stops = [spec.offset + spec.limit for spec in (rows, others) if spec.limit is not None]
     stop = min(stops, default=None)
     return (start, stop) if stop is None or start < stop else None
-
-
-_ATTEMPTS = 3
-"""Attempts to run a program if its sandbox fails; a failure is no verdict."""
-
-
-class StoredCompletion(Protocol):
-    """A stored completion of one row, for instance `modnorm.search.answers.Answer`."""
-
-    @property
-    def row(self) -> int:
-        """Index of the row."""
-
-    @property
-    def completion(self) -> str:
-        """The completion's text."""
-
-
-def rescore(
-    answers: Iterable[StoredCompletion],
-    rows: Sequence[Row],
-    task: Task,
-    *,
-    judges: Executor | None = None,
-) -> tuple[Judgement, ...]:
-    """Return the judgement of each stored completion, in their order."""
-
-    def judge(answer: StoredCompletion) -> Judgement:
-        return _judge(answer, rows, task)
-
-    return tuple(map(judge, answers) if judges is None else judges.map(judge, answers))
-
-
-@retry(
-    retry=retry_if_exception_type(EngineError), stop=stop_after_attempt(_ATTEMPTS), reraise=True
-)
-def _judge(answer: StoredCompletion, rows: Sequence[Row], task: Task) -> Judgement:
-    if not 0 <= answer.row < len(rows):
-        raise InvalidInputError(
-            f"an answer is to row {answer.row}, but there are {len(rows)} rows",
-            field="answers.row",
-        )
-    return judge(task, rows[answer.row], answer.completion, f"row {answer.row}")

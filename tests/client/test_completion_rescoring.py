@@ -2,10 +2,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from modnorm.client.rescoring import rescore
 from modnorm.errors import EngineError
 from modnorm.sandbox import ProgramOutcome, Verdict
 from modnorm.tasks import get_task
-from modnorm.tasks.task_errors import rescore
 
 TASK = get_task("gsm8k")
 ROWS = [TASK.parse({"question": "q", "answer": f"#### {n}"}) for n in ("1000", "7")]
