@@ -58,10 +58,10 @@ async def test_a_stage_that_could_not_be_stored_is_stored_at_the_next_heartbeat(
 
 
 @pytest.fixture
-def held_store(monkeypatch):
-    """Hold what a lab stores of starts; returns events: it is at it, and it may go on."""
+def held_beat(monkeypatch):
+    """Send a heartbeat, but hold the storage of its stage; return its task and the release."""
 
-    def hold(lab):
+    async def hold(lab, job):
         store, at_it, may_go_on = lab.aggregator._job_store, threading.Event(), threading.Event()
         record = store.record_start
 
@@ -71,21 +71,21 @@ def held_store(monkeypatch):
             return record(*arguments)
 
         monkeypatch.setattr(store, "record_start", held)
-        return at_it, may_go_on
+        beat = asyncio.create_task(lab.heartbeat(job.lease, engine_stage="loading"))
+        assert await asyncio.to_thread(at_it.wait, HANG_SECONDS)
+        return beat, may_go_on
 
     return hold
 
 
 async def test_a_job_that_is_released_while_its_stage_is_stored_starts_anew(
-    start_lab, spec, held_store
+    start_lab, spec, held_beat
 ):
     async with start_lab() as lab:
         await lab.create(spec())
         worker = lab.worker()
         job = await worker.claim_next()
-        at_it, may_go_on = held_store(lab)
-        beat = asyncio.create_task(lab.heartbeat(job.lease, engine_stage="loading"))
-        assert await asyncio.to_thread(at_it.wait, HANG_SECONDS)
+        beat, may_go_on = await held_beat(lab, job)
         await lab.fail(job.lease, "RELEASED")
         may_go_on.set()
         await beat
@@ -95,14 +95,12 @@ async def test_a_job_that_is_released_while_its_stage_is_stored_starts_anew(
         assert await events_of(lab, again, ["loading"]) == [started("loading")]
 
 
-async def test_the_stage_of_a_cancelled_heartbeat_is_stored_and_seen(start_lab, spec, held_store):
+async def test_the_stage_of_a_cancelled_heartbeat_is_stored_and_seen(start_lab, spec, held_beat):
     async with start_lab() as lab:
         await lab.create(spec())
         job = await lab.worker().claim_next()
         before = (await lab.get(job.experiment_id)).last_cursor
-        at_it, may_go_on = held_store(lab)
-        beat = asyncio.create_task(lab.heartbeat(job.lease, engine_stage="loading"))
-        assert await asyncio.to_thread(at_it.wait, HANG_SECONDS)
+        beat, may_go_on = await held_beat(lab, job)
         beat.cancel()
         with pytest.raises(asyncio.CancelledError):
             await beat
@@ -112,15 +110,13 @@ async def test_the_stage_of_a_cancelled_heartbeat_is_stored_and_seen(start_lab, 
         assert await events_of(lab, job, ["loading", ""]) == [READY]
 
 
-async def test_a_stage_in_two_heartbeats_at_once_is_one_event(start_lab, spec, held_store):
+async def test_a_stage_in_two_heartbeats_at_once_is_one_event(start_lab, spec, held_beat):
     async with start_lab() as lab:
         await lab.create(spec())
         job = await lab.worker().claim_next()
         before = (await lab.get(job.experiment_id)).last_cursor
-        at_it, may_go_on = held_store(lab)
-        beats = [asyncio.create_task(lab.heartbeat(job.lease, engine_stage="loading"))]
-        assert await asyncio.to_thread(at_it.wait, HANG_SECONDS)
-        beats.append(asyncio.create_task(lab.heartbeat(job.lease, engine_stage="loading")))
+        beat, may_go_on = await held_beat(lab, job)
+        beats = [beat, asyncio.create_task(lab.heartbeat(job.lease, engine_stage="loading"))]
         await asyncio.wait(beats, timeout=0.3, return_when=asyncio.FIRST_COMPLETED)
         may_go_on.set()
         await asyncio.gather(*beats)
