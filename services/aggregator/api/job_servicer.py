@@ -23,6 +23,7 @@ from modnorm.services.aggregator.storage.tables import (
     parsed_spec,
 )
 from modnorm.services.common.background import ShieldedTasks
+from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.common.logging import naming
 from modnorm.v1 import common_pb2, evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import (
@@ -99,6 +100,8 @@ MAX_ENVIRONMENT = 16 * 2**10
 BATCH_BYTES = 512 * 1024
 MAX_STAGE = 100
 """Characters of the stage of an engine's start."""
+MAX_STARTS = 10_000
+"""Most leases whose last stage is kept."""
 MAX_REASON = 2000
 """Characters of a failure's reason and of its remedy, which are stored, sent and logged."""
 
@@ -131,8 +134,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._tasks = tasks
         self._claims = CallBatcher(jobs.claim_all)
         self._reports = CallBatcher(jobs.report_all)
-        self._stages: dict[str, str] = {}
-        """The last stage of each engine that starts, by the job that it starts for."""
+        self._stages: BoundedDict[tuple[str, int], str] = BoundedDict(MAX_STARTS)
+        """The last stage of each engine that starts, by job and token of the lease."""
 
     @override
     async def ClaimJob(self, request: ClaimJobRequest, context: object) -> ClaimJobResponse:
@@ -165,22 +168,21 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             )
         states = await asyncio.to_thread(self._jobs.heartbeat, request.leases)
         for one, state in zip(request.leases, states, strict=True):
-            lease, stage = one.lease, one.engine_stage[:MAX_STAGE]
+            lease, stage = (one.lease.job_id, one.lease.token), one.engine_stage[:MAX_STAGE]
             is_extended = not state.cancel and not state.lost
-            last = self._stages.get(lease.job_id, "")
+            last = self._stages.get(lease, "")
             if is_extended and stage != last:
-                self._stages[lease.job_id] = stage  # the empty stage is the end of a start
+                self._stages[lease] = stage  # the empty stage is the end of a start
                 await self._tasks.run(self._record_stage(lease, stage, last))
         return HeartbeatResponse(leases=states)
 
-    async def _record_stage(self, lease: evaluation_pb2.Lease, stage: str, last: str) -> None:
+    async def _record_stage(self, lease: tuple[str, int], stage: str, last: str) -> None:
         """Store a new stage of an engine's start and wake watchers."""
-        record = self._jobs.record_start
         try:
-            change = await asyncio.to_thread(record, lease.job_id, lease.token, stage)
+            change = await asyncio.to_thread(self._jobs.record_start, *lease, stage)
         except Exception:  # not stored: the next heartbeat tries again
-            if self._stages.get(lease.job_id) == stage:
-                self._stages[lease.job_id] = last
+            if self._stages.get(lease) == stage:
+                self._stages[lease] = last
             raise
         self._publish(change)
 
@@ -247,7 +249,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             self._tasks.start(self._fail(request))
 
     async def _report(self, report: ReportJobRequest) -> None:
-        self._stages.pop(report.lease.job_id, None)
         change = await self._reports.submit(report)
         self._metrics.reported(change)
         canaries = self._workers.canaries
@@ -262,7 +263,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         lease = request.lease
         reason = request.reason[:MAX_REASON] or "no reason given"
         remedy = request.remedy[:MAX_REASON]
-        self._stages.pop(lease.job_id, None)
         change = await asyncio.to_thread(
             self._jobs.fail, lease.job_id, lease.token, kind, reason, remedy, unfit=request.unfit
         )

@@ -95,6 +95,18 @@ async def test_a_job_that_is_released_while_its_stage_is_stored_starts_anew(
         assert await events_of(lab, again, ["loading"]) == [started("loading")]
 
 
+async def test_a_job_whose_lease_expired_starts_anew(start_lab, spec):
+    async with start_lab(lease_seconds=1.0) as lab:
+        await lab.create(spec())
+        worker = lab.worker()
+        job = await worker.claim_next()
+        await lab.heartbeat(job.lease, engine_stage="loading")
+        again = await worker.claim_next()
+        while again.lease.job_id != job.lease.job_id:
+            again = await worker.claim_next()
+        assert started("loading") in await events_of(lab, again, ["loading"])
+
+
 async def test_the_stage_of_a_cancelled_heartbeat_is_stored_and_seen(start_lab, spec, held_beat):
     async with start_lab() as lab:
         await lab.create(spec())
