@@ -147,6 +147,7 @@ class JobRunner:
 
     def pass_on(self, lease: CandidateLease, reason: str) -> None:
         """Release a job that has not begun, for another worker."""
+        self._waiting = None
         self._heartbeats.remove(lease)
         with naming(**_names(lease.job)):
             logger.info("passed on", extra={"reason": reason})

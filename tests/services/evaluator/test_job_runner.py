@@ -270,3 +270,14 @@ def test_jobs_of_an_experiment_that_a_worker_is_unfit_for_are_left_to_others(
     claimed = runner.claim()
     assert claimed is not None
     runner.pass_on(claimed, "it is tried again")
+
+
+def test_a_job_that_is_passed_on_is_not_released_again(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    add_job()
+    claimed = runner.claim()
+    assert claimed is not None
+    runner.pass_on(claimed, "the worker is stopping")
+    runner.release()
+    assert aggregator.calls["FailJob"] == 1
