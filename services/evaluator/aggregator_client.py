@@ -52,6 +52,8 @@ LAST_SECONDS = 5.0
 _LOGGED_CLAIM = 5
 """A claim that waits logs each fifth failure: the first within 3 s, then about every 12 s."""
 _CREDENTIALS_FIELD = "MODNORM_TOKEN_FILE"
+_PASSING = (UnavailableError, UnauthenticatedError)
+"""Errors that pass: the aggregator returns, or the worker's token is replaced."""
 
 ResultT = TypeVar("ResultT")
 
@@ -81,7 +83,7 @@ class AggregatorClient:
             lambda: self._stub.ClaimJob(request, timeout=CALL_SECONDS),
             stop_when_event_set(self._shutdown.requested),
             sleep_using_event(self._shutdown.requested),
-            passing=(UnavailableError, UnauthenticatedError, ForbiddenError),
+            passing=(*_PASSING, ForbiddenError),
             before_sleep=_log_waiting_claim,
         )
         return response.job if response.HasField("job") else None
@@ -148,7 +150,7 @@ class AggregatorClient:
                 try:
                     with call_errors():
                         self._stub.FailJob(request, timeout=self._deadline)
-                except UnavailableError:
+                except _PASSING:
                     raise
                 except ModnormError as error:
                     logger.warning("not released: %s", error, extra={"job": left[0].job_id})
@@ -180,7 +182,7 @@ class AggregatorClient:
             call,
             lambda state: limit(state) or self._shutdown.is_overdue,
             self._shutdown.sleep,
-            passing=(UnavailableError, UnauthenticatedError),
+            passing=_PASSING,
         )
 
     @staticmethod

@@ -8,7 +8,13 @@ import pytest
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engine
-from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
+from modnorm.errors import (
+    CancelledError,
+    ModnormError,
+    StaleLeaseError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.scoring import PromptedRows, answer_candidate
 from modnorm.services.evaluator import job_runner
@@ -281,3 +287,15 @@ def test_a_job_that_is_passed_on_is_not_released_again(
     runner.pass_on(claimed, "the worker is stopping")
     runner.release()
     assert aggregator.calls["FailJob"] == 1
+
+
+def test_a_job_is_released_once_a_token_is_replaced(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    add_job()
+    claimed = runner.claim()
+    assert claimed is not None
+    aggregator.errors["FailJob"] = [UnauthenticatedError("the token is revoked")]
+    runner.release()
+    runner._heartbeats.remove(claimed)
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
