@@ -77,11 +77,11 @@ class LoadedModel:
     """An engine, and the prompts of its jobs."""
 
     def __init__(
-        self, key: ModelKey, checkpoint: Checkpoint, engine: Engine, artifacts: ArtifactCache
+        self, key: ModelKey, encoder: PromptEncoder, engine: Engine, artifacts: ArtifactCache
     ) -> None:
         self.key = key
         self.engine = engine
-        self._encoder = PromptEncoder(checkpoint)
+        self._encoder = encoder
         self._artifacts = artifacts
         self._prompts: BoundedDict[tuple[str, str], Prompts] = BoundedDict(KEPT)
         self._replays: BoundedDict[str, str] = BoundedDict(KEPT)
@@ -143,6 +143,7 @@ class ModelCache:
                     STAGE.enter("importing its library")
                     import_engine(job.engine.name, key.settings)
             _require_digest(checkpoint, job)
+            encoder = PromptEncoder(checkpoint)  # before an engine, which its failure would leak
             engine = self._replace_model(key, checkpoint)
             if engine is not None:
                 logger.info("replaced the model of the engine", extra=names)
@@ -155,7 +156,7 @@ class ModelCache:
                     STAGE.enter("loading the weights")
                     self._on_load()
                     engine = self._load_engine(job, checkpoint, key.settings)
-        self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
+        self._loaded = LoadedModel(key, encoder, engine, self._artifacts)
         return self._loaded
 
     def _load_engine(

@@ -17,7 +17,7 @@ from modnorm.errors import (
 )
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.scoring import PromptedRows, answer_candidate
-from modnorm.services.evaluator import job_runner
+from modnorm.services.evaluator import job_runner, model_cache
 from modnorm.services.evaluator.job_runner import LONGEST_PAUSE, JobRunner
 from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.spec import DataSpec
@@ -299,3 +299,22 @@ def test_a_job_is_released_once_a_token_is_replaced(
     runner.release()
     runner._heartbeats.remove(claimed)
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
+
+
+def test_no_engine_is_loaded_for_a_model_without_a_tokenizer(
+    make_runner: MakeRunner, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[str] = []
+
+    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+        loads.append(name)
+        return load_engine(name, checkpoint, settings)
+
+    def fail(_: Checkpoint) -> PromptEncoder:
+        raise OSError("the disk failed")
+
+    monkeypatch.setattr(model_cache, "PromptEncoder", fail)
+    add_job()
+    run_job(make_runner(load), "a")
+    assert aggregator.failures["a"].reason == "OSError: the disk failed"
+    assert not loads
