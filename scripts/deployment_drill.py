@@ -26,11 +26,10 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from modnorm.analysis.run import load_run
 from modnorm.client.client import Client
-from modnorm.client.connection import TERMINAL_STATES, get_experiment
+from modnorm.client.experiments import ExperimentState
 from modnorm.client.fetching import save_run
 from modnorm.errors import UnavailableError
 from modnorm.spec import ExperimentSpec
-from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.connection import Credentials
 
 ROOT = Path(__file__).parents[1]
@@ -132,10 +131,10 @@ class ComposeLab:
         wait=wait_fixed(0.5),
         reraise=True,
     )
-    def state(self, experiment_id: str) -> "experiments.ExperimentState.ValueType":
+    def state(self, experiment_id: str) -> ExperimentState:
         """Return an experiment's state; wait for an aggregator that is down."""
         with self.client() as client:
-            return get_experiment(client, experiment_id).state
+            return client.get(experiment_id).state
 
     def submit(self, name: str) -> str:
         """Submit the experiment of the drill under a name and return its id."""
@@ -147,13 +146,12 @@ class ComposeLab:
         with timed(f"{what}: to the end of the experiment"), self.client() as client:
             for _ in client.watch(experiment_id):
                 pass
-        name = experiments.ExperimentState.Name(state := self.state(experiment_id))
-        require(state == experiments.EXPERIMENT_STATE_SUCCEEDED, f"it ended as {name}")
+        state = self.state(experiment_id)
+        require(state is ExperimentState.SUCCEEDED, f"it ended as {state}")
 
     def require_running(self, experiment_id: str, before: str) -> None:
         """End the drill if an experiment has ended too early."""
-        has_ended = self.state(experiment_id) in TERMINAL_STATES
-        require(not has_ended, f"the run was over before {before}")
+        require(not self.state(experiment_id).is_final, f"the run was over before {before}")
 
     def check_end(self, experiment_id: str, name: str, expected: Mapping[str, bytes]) -> None:
         """Wait until an experiment has succeeded; end the drill if its files are others."""
@@ -343,7 +341,7 @@ def _survive_kills(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
     """Kill each container's process once during an experiment."""
     lab.start("up --wait, new volumes")
     experiment_id = lab.submit("kills")
-    while lab.state(experiment_id) < experiments.EXPERIMENT_STATE_CALIBRATING:
+    while lab.state(experiment_id) is ExperimentState.PENDING:
         time.sleep(0.1)
     for service in SERVICES:
         if service == "evaluator":
@@ -357,8 +355,7 @@ def _survive_kills(lab: ComposeLab, expected: Mapping[str, bytes]) -> None:
 def _kill(lab: ComposeLab, service: str, experiment_id: str) -> None:
     """Kill a container's process and wait until it is healthy again."""
     lab.require_running(experiment_id, f"{service} was killed")
-    name = experiments.ExperimentState.Name(lab.state(experiment_id))
-    lab.kill(service, f"while {name.rpartition('_')[2]}")
+    lab.kill(service, f"while {lab.state(experiment_id)}")
 
 
 def _kill_worker(lab: ComposeLab) -> None:

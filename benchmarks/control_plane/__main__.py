@@ -21,15 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
-import grpc
-
 from benchmarks.control_plane.evaluators import Measured
 from benchmarks.control_plane.processes import Usage, observed, service
-from modnorm.services.common.channels import CHANNEL_OPTIONS
+from modnorm.client.client import Client
+from modnorm.client.experiments import ExperimentState
 from modnorm.spec import ExperimentSpec, parse_spec
-from modnorm.v1 import experiment_pb2
-from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
-from modnorm.wire.conversions import spec_to_proto, state_name
 from verification.labs.servers import broker, database
 
 AGGREGATOR = "aggregator"
@@ -92,33 +88,24 @@ def _spec(size: int) -> ExperimentSpec:
 
 def _measure(lab: Lab, size: int, options: argparse.Namespace) -> None:
     """Run one experiment and print its figures."""
-    with grpc.insecure_channel(lab.target, options=CHANNEL_OPTIONS) as channel:
-        stub = ExperimentServiceStub(channel)
-        request = experiment_pb2.CreateExperimentRequest(
-            request_id=f"{size}-{time.time_ns()}", spec=spec_to_proto(_spec(size))
-        )
+    with Client(lab.target) as client:
         start = time.monotonic()
-        created = stub.CreateExperiment(request, timeout=60).experiment.id
-        _wait_for_selection(stub, created)
+        created = client.submit(_spec(size)).id
+        _wait_for_selection(client, created)
         began = time.monotonic()
         with observed(lab.processes, AGGREGATOR) as usage:
             measured = _evaluate(lab, created, options)
-        final = stub.GetExperiment(experiment_pb2.GetExperimentRequest(id=created)).experiment
-    print(f"N = {size}: {state_name(final.state)} {final.error}", flush=True)
+        final = client.get(created)
+    print(f"N = {size}: {final.state} {final.error}", flush=True)
     print(f"  from creation to the first job {began - start:.2f} s")
     _print_calls(measured)
     _print_usage(usage, measured)
 
 
-def _wait_for_selection(stub: ExperimentServiceStub, experiment_id: str) -> None:
-    request = experiment_pb2.GetExperimentRequest(id=experiment_id)
-    while True:
-        experiment = stub.GetExperiment(request, timeout=60).experiment
-        if experiment.state == experiment_pb2.EXPERIMENT_STATE_SELECTING:
-            return
-        if experiment.state > experiment_pb2.EXPERIMENT_STATE_SELECTING:
-            raise SystemExit(experiment.error or "the experiment has ended")
-        time.sleep(0.05)
+def _wait_for_selection(client: Client, experiment_id: str) -> None:
+    states = (event.state for event in client.watch(experiment_id))
+    if ExperimentState.SELECTING not in states:
+        raise SystemExit(client.get(experiment_id).error or "the experiment has ended")
 
 
 def _evaluate(lab: Lab, experiment_id: str, options: argparse.Namespace) -> Measured:
