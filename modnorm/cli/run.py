@@ -66,7 +66,7 @@ def run(spec_file: SpecFile, *, out: Out = None, seed: Seed = None) -> None:
     report = None
     with interruptible("stopped; the same command resumes here"), hold(home):
         from modnorm.analysis.run import load_run
-        from modnorm.cli.results import print_results, write_results
+        from modnorm.cli.results import print_results
         from modnorm.spec.reading import located
 
         if directory.has_results_of(spec) and not state_directory(home).exists():
@@ -80,12 +80,7 @@ def run(spec_file: SpecFile, *, out: Out = None, seed: Seed = None) -> None:
             with lab_here(home) as client:
                 with located(spec_file):
                     experiment = submit_here(client, spec)
-                directory.reserve(spec)
-                show_remarks(client, experiment.id)
-                title = spec_file.stem
-                ended = follow_to_end(client, experiment, title=title, go_on=SAME_COMMAND)
-                directory.renew(spec)
-                report = write_results(client, ended, directory)
+                report = _finish(client, experiment, spec, directory, title=spec_file.stem)
         finished = load_run(home)
         emit_json(finished.document)
         print_results(finished)
@@ -108,6 +103,23 @@ def lab_here(home: Path) -> "Iterator[Client]":
     with embedded_client(home, settings(), log_output=True) as client:
         tell(f"log: {state_directory(home) / LAB_LOG}")
         yield client
+
+
+def _finish(
+    client: "Client",
+    experiment: "experiments.Experiment",
+    spec: "ExperimentSpec",
+    directory: "RunDirectory",
+    title: str | None = None,
+) -> Path:
+    """Follow a search to its end, write its directory and return where the report is."""
+    from modnorm.cli.results import write_results
+
+    directory.reserve(spec)
+    show_remarks(client, experiment.id)
+    ended = follow_to_end(client, experiment, title=title, go_on=SAME_COMMAND)
+    directory.renew(spec)
+    return write_results(client, ended, directory)
 
 
 def follow_to_end(
@@ -256,13 +268,6 @@ def run_distillation(
 
 def _search(home: Path, server: str | None, spec: "ExperimentSpec", place: "RunDirectory") -> None:
     """Run the search of a round to its end, and write its directory."""
-    from modnorm.cli.results import write_results
-
     place.check(spec)
     with lab_for(home, server, "distil") as (client, submit):
-        experiment = submit(client, spec)
-        place.reserve(spec)
-        show_remarks(client, experiment.id)
-        ended = follow_to_end(client, experiment)
-        place.renew(spec)
-        write_results(client, ended, place)
+        _finish(client, submit(client, spec), spec, place)

@@ -4,11 +4,14 @@ import grpc
 import pytest
 import yaml
 
-from modnorm.errors import UnavailableError
+from modnorm.cli.run import _search
+from modnorm.client.run_directory import RunDirectory
+from modnorm.errors import EvaluationError, UnavailableError
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
 
 SUCCEEDED = experiments.EXPERIMENT_STATE_SUCCEEDED
+FAILED = experiments.EXPERIMENT_STATE_FAILED
 RESULTS = {
     "progress": experiments.Progress(jobs_done=3, jobs_total=5, best_reward=0.5),
     "base": experiments.BaseResult(heldout_metric=0.125),
@@ -208,3 +211,22 @@ def test_files_that_were_broken_off_are_written_by_the_same_command(
         assert modnorm(*command)[0] == 1
     assert modnorm(*command)[0] == 0
     assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_a_failed_search_of_a_distillation_is_resumed_by_the_same_command(
+    serve, servicer, spec, tmp_path
+):
+    pending = experiments.Experiment(id="e1", spec=spec_to_proto(spec))
+    failed = experiments.Experiment(id="e1", state=FAILED, error="the disk is full")
+
+    def watch(request, context):
+        yield experiments.WatchExperimentResponse(cursor=1, state=FAILED, message="created")
+
+    service = servicer(
+        CreateExperiment=lambda *_: experiments.CreateExperimentResponse(experiment=pending),
+        GetExperiment=lambda *_: experiments.GetExperimentResponse(experiment=failed),
+        WatchExperiment=watch,
+    )
+    with pytest.raises(EvaluationError) as caught:
+        _search(tmp_path, serve(service), spec, RunDirectory(tmp_path / "round-0"))
+    assert caught.value.remedy == "fix the cause; then the same command resumes here"
