@@ -159,10 +159,10 @@ def submit_here(
     experiment reuses the finished results. A running experiment that it replaces is cancelled,
     unless it is in flight.
     """
-    from modnorm.client.resumption import check_model, resume_or_submit  # loads torch
+    from modnorm.client.resumption import check_model_unchanged, resume_or_submit  # loads torch
 
     experiment = resume_or_submit(client, spec, wanted=in_flight)
-    check_model(spec, experiment.provenance)
+    check_model_unchanged(spec, experiment.provenance)
     return experiment
 
 

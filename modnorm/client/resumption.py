@@ -60,7 +60,7 @@ def _request_ids(spec: ExperimentSpec) -> Iterator[str]:
         yield f"{spec.digest}/{attempt}"
 
 
-def check_model(spec: ExperimentSpec, provenance: experiments.Provenance) -> None:
+def check_model_unchanged(spec: ExperimentSpec, provenance: experiments.Provenance) -> None:
     """Refuse a model on this machine that was edited since its experiment started.
 
     The lab checks the other files of a spec, since it reads them itself.

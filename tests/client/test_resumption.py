@@ -5,7 +5,11 @@ import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.client import Client
-from modnorm.client.resumption import check_model, resume_or_submit, resume_or_submit_shared
+from modnorm.client.resumption import (
+    check_model_unchanged,
+    resume_or_submit,
+    resume_or_submit_shared,
+)
 from modnorm.errors import ConflictError
 from modnorm.spec import FailureSpec, ModelSpec, PopulationSpec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -126,10 +130,10 @@ def test_a_model_that_was_edited_is_refused(spec, tmp_path):
     shutil.copytree(resolve_checkpoint("tiny-thicket").directory, tmp_path / "model")
     local = spec.model_copy(update={"model": ModelSpec(name=str(tmp_path / "model"))})
     started = experiments.Provenance(model_digest=resolve_checkpoint(local.model.name).digest)
-    check_model(local, started)
+    check_model_unchanged(local, started)
     config = tmp_path / "model" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "rms_norm_eps": 0.5}))
     with error_at("model", "--out", kind=ConflictError):
-        check_model(local, started)
+        check_model_unchanged(local, started)
     on_the_hub = spec.model_copy(update={"model": ModelSpec(name="somebody/small")})
-    check_model(on_the_hub, started)
+    check_model_unchanged(on_the_hub, started)
