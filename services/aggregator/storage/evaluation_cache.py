@@ -4,7 +4,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Lock
@@ -106,12 +106,16 @@ class EvaluationCache:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(
+            connection = sqlite3.connect(
                 self._path, timeout=_BUSY_SECONDS, check_same_thread=False
             )
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.execute(_TABLE)
+            with ExitStack() as on_error:
+                on_error.callback(connection.close)
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute(_TABLE)
+                on_error.pop_all()
+            self._connection = connection
         return self._connection
 
     @contextmanager

@@ -1,5 +1,7 @@
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -243,3 +245,13 @@ def test_other_software_shares_no_evaluations(tmp_path, monkeypatch):
     assert EvaluationCache(tmp_path).sheets(["key"]) == {"key": b"sheet"}
     monkeypatch.setattr(evaluation_cache, "version", lambda _: "another")
     assert not EvaluationCache(tmp_path).sheets(["key"])
+
+
+def test_evaluations_are_shared_once_another_process_has_left_their_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation_cache, "_BUSY_SECONDS", 0.0)
+    cache, evaluation = EvaluationCache(tmp_path), Evaluation({"metric": 0.5}, None, None)
+    with closing(sqlite3.connect(cache._path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        cache.add({"key": (evaluation, b"sheet")})
+    cache.add({"key": (evaluation, b"sheet")})
+    assert cache.sheets(["key"]) == {"key": b"sheet"}
