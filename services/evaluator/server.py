@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
 
 from prometheus_client import CollectorRegistry
 from typing_extensions import override
@@ -85,8 +84,10 @@ class EvaluatorService(GrpcService):
     async def _end_process(self) -> None:
         """End this process, whose engine hangs: a thread that hangs in a kernel cannot stop."""
         logger.critical("the engine hangs, this process ends")
-        with suppress(TimeoutError):
+        try:
             await asyncio.wait_for(asyncio.to_thread(self._worker.abandon), ABANDON_SECONDS)
+        except Exception:
+            logger.exception("its jobs are not reported, and their leases expire")
         os._exit(HANGS)
 
 

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from modnorm.services.common.settings import EvaluatorSettings, SupervisorSettings
 from modnorm.services.evaluator import server
 from modnorm.services.evaluator.placement import Place, environment_of
-from modnorm.services.evaluator.server import EvaluatorService
+from modnorm.services.evaluator.server import HANGS, EvaluatorService
 from modnorm.services.evaluator.supervisor import MAKES_ROOM
 from verification.labs.waiting import HANG_SECONDS
 
@@ -36,6 +37,22 @@ def test_a_worker_that_makes_room_ends_with_its_exit_code() -> None:
     with pytest.raises(SystemExit) as caught:
         asyncio.run(service.stop())
     assert caught.value.code == MAKES_ROOM
+
+
+def test_a_process_ends_even_if_the_job_of_its_hanging_engine_cannot_be_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("cannot start a thread")
+
+    codes: list[int] = []
+    service = EvaluatorService(
+        EvaluatorSettings(bind_address="127.0.0.1:0", broker_url="memory://")
+    )
+    monkeypatch.setattr(service._worker, "abandon", fail)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    asyncio.run(service._end_process())
+    assert codes == [HANGS]
 
 
 def test_a_worker_that_ends_unasked_ends_the_process_with_an_error(python_code) -> None:
