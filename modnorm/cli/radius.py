@@ -82,12 +82,11 @@ def tune(
         from modnorm.cli.run import SAME_COMMAND, follow_to_end, lab_for
         from modnorm.client.tuning import Trial, development_prompts, grid_document
 
-        with interruptible(_RESUMES), lab_for(home, server, "tune") as lab:
-            client, submit = lab
+        with interruptible(_RESUMES), lab_for(home, server, "tune") as (client, submit):
 
             def submit_trial(trial: "ExperimentSpec") -> "experiments.Experiment":
                 with _blaming_option():
-                    return submit(client, trial)
+                    return submit(trial)
 
             accepted: Iterable[experiments.Experiment] = map(submit_trial, specs)
             if server is not None:  # all before the first wait: evaluators share them

@@ -43,7 +43,7 @@ Device = Annotated[
     opt("--device DEVICE", "Device that trains, such as cuda:1 [default: a GPU if there is one]."),
 ]
 Submit = Callable[..., "experiments.Experiment"]
-"""Submits a spec to the lab of a client, beside experiments in flight."""
+"""Submits a spec to a lab, beside experiments in flight."""
 SAME_COMMAND = "the same command resumes here"
 SUBMIT_AGAIN = "submit it again: finished results are reused"
 
@@ -171,12 +171,12 @@ def lab_for(home: Path, server: str | None, prefix: str) -> "Iterator[tuple[Clie
     """Yield a client of the lab that runs a command's experiments, and what submits them."""
     if server is None:
         with lab_here(home) as client:
-            yield client, submit_here
+            yield client, partial(submit_here, client)
         return
     from modnorm.client.resumption import resume_or_submit_shared
 
     with connect(server) as client:
-        yield client, lambda lab, spec, _=(): resume_or_submit_shared(lab, spec, prefix)
+        yield client, lambda spec, _=(): resume_or_submit_shared(client, spec, prefix)
 
 
 def show_remarks(client: "Client", experiment_id: str) -> None:
@@ -270,4 +270,4 @@ def _search(home: Path, server: str | None, spec: "ExperimentSpec", place: "RunD
     """Run the search of a round to its end, and write its directory."""
     place.check(spec)
     with lab_for(home, server, "distil") as (client, submit):
-        _finish(client, submit(client, spec), spec, place)
+        _finish(client, submit(spec), spec, place)

@@ -29,7 +29,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two polls of the experiments in flight."""
 
 ResultT = TypeVar("ResultT")
-Submit = Callable[[Client, ExperimentSpec, Collection[str]], experiments.Experiment]
+Submit = Callable[[ExperimentSpec, Collection[str]], experiments.Experiment]
 """Submits a spec or returns its experiment; receives the ids of the experiments in flight."""
 Listener = Callable[[Cell, CellRecord], None]
 """Receives every changed record."""
@@ -111,7 +111,7 @@ class SuiteRunner:
         spec = self._with_profile(cell)
         place = RunDirectory(self.directory / cell.id)
         place.check(spec)
-        experiment = self.submit(self.client, spec, self._running.values())
+        experiment = self.submit(spec, self._running.values())
         place.reserve(spec)
         self._running[cell.id] = experiment.id
         self._note(cell, state=CellState.SUBMITTED, experiment=experiment.id, error="")

@@ -130,16 +130,12 @@ def client(lab, serve, servicer, quick_retries):
         yield made
 
 
-def submit(client, spec, _in_flight):
-    return resume_or_submit_shared(client, spec, "suite")
-
-
 @pytest.fixture
 def run(client, tmp_path, monkeypatch):
     """Run the cells; returns whether all are finished, and the cells whose files were written."""
     monkeypatch.setattr("modnorm.suites.runner.FIRST_PAUSE", 0.001)
 
-    def make(cells=CELLS, *, in_flight=1, patience=0.0, spoil=lambda name: None, submit=submit):
+    def make(cells=CELLS, *, in_flight=1, patience=0.0, spoil=lambda name: None):
         written = []
 
         def finish(experiment, place):
@@ -158,7 +154,7 @@ def run(client, tmp_path, monkeypatch):
             profiles={name: profile_digest(run) for name, run in finished.items()},
             directory=tmp_path,
             journal=journal,
-            submit=submit,
+            submit=lambda spec, _in_flight: resume_or_submit_shared(client, spec, "suite"),
             finish=finish,
             in_flight=in_flight,
             patience=patience,
