@@ -218,12 +218,12 @@ _Event = experiments.WatchExperimentResponse
 
 
 class Reconnection:
-    """Decides whether to open a stream again after it broke."""
+    """Decides whether to open a stream again after it broke, or to repeat a call."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._heard = False  # on the stream that is open
-        self._alive = time.monotonic()
+        self._alive = math.inf  # of calls, whose duration proves no connection
         self._lost: float | None = None
         self._failures = 0
 

@@ -129,7 +129,6 @@ class SuiteRunner:
         """Repeat a call while a lab that answered once is away."""
         connection = Reconnection(self.patience if self._has_answered else 0.0)
         while True:
-            connection.opened()
             try:
                 result = call()
             except UnavailableError as error:

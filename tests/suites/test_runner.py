@@ -244,6 +244,15 @@ def test_a_lab_that_was_never_there_is_not_waited_for(run, lab):
         run(patience=600.0)
 
 
+def test_a_lab_whose_calls_take_as_long_as_connecting_is_given_up_too(run, lab, monkeypatch):
+    def go_away(name):
+        lab.outage = 100 if name == NAMES[0] else 0
+
+    monkeypatch.setattr("modnorm.client.connection.CONNECT_SECONDS", 0.0)
+    with pytest.raises(UnavailableError):
+        run(patience=0.2, spoil=go_away)
+
+
 @pytest.mark.parametrize("kind", [UnavailableError, InvalidInputError])
 def test_a_cell_whose_files_cannot_be_fetched_stops_no_other(run, tmp_path, kind):
     def refuse(name):
