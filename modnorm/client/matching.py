@@ -9,13 +9,11 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
-from modnorm.files import is_digest
 from modnorm.perturbation.methods import build_scale_map, check_rank, needs_profile
 from modnorm.radius.artifact import MatchingSettings
 from modnorm.radius.functional_matching import MatchingPlan
 from modnorm.spec import ExperimentSpec
-from modnorm.spec_checks import task_of
-from modnorm.tasks.row_files import resolve_file
+from modnorm.spec_checks import names_stored_profile, read_profile, task_of
 from modnorm.tasks.row_loading import load_data
 from modnorm.tasks.task_errors import render_prompts
 
@@ -85,23 +83,20 @@ def _profile(
     client: ClientSettings,
     on_progress: CalibrationProgress | None,
 ) -> Profile | None:
-    """Return the profile that the method needs: by file or digest, or else calibrated."""
+    """Return the profile that the method needs: by file, digest or fingerprint, or calibrated."""
     name = spec.method.profile
     if not needs_profile(spec.method.name):
         return None
     if name is None:
         return _calibrated(spec, checkpoint, prompts, client, on_progress)
-    if is_digest(name):
-        path = client.cache / "profiles" / f"{name}.json"
-        if not path.is_file():
-            raise InvalidInputError(
-                f"there is no profile {name[:16]}... on this machine",
-                field="method.profile",
-                remedy="name its file, or omit it to calibrate one",
-            )
-    else:
-        path = resolve_file(name, "method.profile", None)
-    profile = Profile.load(path)
+    text = _store(client).get(name) if names_stored_profile(name) else read_profile(name, None)
+    if text is None:
+        raise InvalidInputError(
+            f"there is no profile {name[:16]}... on this machine",
+            field="method.profile",
+            remedy="name its file, or omit it to calibrate one",
+        )
+    profile = Profile.from_json(text)
     profile.check_matches(checkpoint)
     return profile
 
@@ -122,4 +117,8 @@ def _calibrated(
         return found.to_json()
 
     key = calibration_key(checkpoint, used, settings, task)
-    return Profile.from_json(ArtifactStore(client.cache / "profiles").find_or_make(key, make))
+    return Profile.from_json(_store(client).find_or_make(key, make))
+
+
+def _store(client: ClientSettings) -> ArtifactStore:
+    return ArtifactStore(client.cache / "profiles")
