@@ -8,7 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -159,7 +159,7 @@ class ServiceThread(ABC, Generic[StartedT]):
 
     def stop(self) -> None:
         """End `run`; may be called from any thread, more than once."""
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     def _break_down(self, fault: ModnormError) -> None:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from modnorm.services.common.healthcheck import check
+from modnorm.services.common.service_process import ServiceThread
 from verification.labs.servers import free_port
 from verification.labs.waiting import wait_until
 
@@ -73,3 +74,15 @@ def test_a_database_that_does_not_answer_ends_the_aggregator_with_a_remedy(start
     assert "Connection refused Is the server running" in line["event"]
     assert line["event"].endswith("(start the database, or correct MODNORM_DATABASE_URL)")
     assert "Traceback" not in ended.stderr
+
+
+class Idle(ServiceThread[None]):
+    async def _start(self, stack):
+        """Start nothing."""
+
+
+def test_a_stop_while_the_loop_closes_in_another_thread_is_no_error(monkeypatch):
+    services = Idle()
+    services._loop.close()
+    monkeypatch.setattr(services._loop, "is_closed", lambda: False)  # as `stop` may have seen it
+    services.stop()
