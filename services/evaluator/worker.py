@@ -166,22 +166,21 @@ class Worker:
 
     def run(self) -> None:
         """Work until `stop` is called or a model needs a new process."""
-        with self._running, closing(self._channel), closing(self._listener):
-            self._engine.start()
+        self._engine.start()
+        with self._running, closing(self._channel), closing(self._listener), closing(self._engine):
             if self._first_job is not None:
                 self.warm(messages.Job.FromString(self._first_job.read_bytes()))
-            with closing(self._engine):
-                self._listener.start()
-                while not self._shutdown.requested.wait(self._runner.pause):
-                    self._woken.clear()
-                    job = self._runner.claim()
-                    if job is None:
-                        self._woken.wait(self._idle_seconds)
-                    elif not self._engine.begin(job):
-                        return
-                    if self._scorer.needs_new_process:
-                        logger.error("this process ends: the model needs a new one")
-                        return
+            self._listener.start()
+            while not self._shutdown.requested.wait(self._runner.pause):
+                self._woken.clear()
+                job = self._runner.claim()
+                if job is None:
+                    self._woken.wait(self._idle_seconds)
+                elif not self._engine.begin(job):
+                    return
+                if self._scorer.needs_new_process:
+                    logger.error("this process ends: the model needs a new one")
+                    return
 
     def stop(self) -> None:
         """Take no more jobs; finish the current job, or release it after the grace period."""

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +114,15 @@ def test_a_worker_that_never_ran_can_be_stopped(settings: EvaluatorSettings) -> 
     worker = Worker(settings)
     assert not worker.serving
     worker.stop()
+
+
+def test_a_worker_whose_first_job_cannot_be_read_leaves_no_engine_thread(
+    settings: EvaluatorSettings, tmp_path: Path
+) -> None:
+    worker = Worker(settings.model_copy(update={"first_job": tmp_path / "none"}))
+    with pytest.raises(FileNotFoundError):
+        worker.run()
+    assert not worker._engine._thread.is_alive()
 
 
 def test_a_worker_works_without_its_broker_and_reconnects(
