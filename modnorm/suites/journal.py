@@ -40,7 +40,7 @@ class CellRecord:
     """Id in the lab."""
     error: str = ""
     done: int = 0
-    """Finished jobs of the present phase."""
+    """Finished jobs, prompts or updates of the present phase."""
     total: int = 0
     phase: str = ""
     """Last known state of the experiment."""

@@ -23,7 +23,7 @@ from modnorm.suites.journal import CellRecord, CellState, Journal
 from modnorm.suites.outcomes import load_finished
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
-from modnorm.wire.run_messages import with_remedy
+from modnorm.wire.run_messages import extent, with_remedy
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two polls of the experiments in flight."""
@@ -156,14 +156,9 @@ class SuiteRunner:
         if experiment.provenance.profile_digest:
             self.profiles[cell.id] = experiment.provenance.profile_digest
         if experiment.state not in TERMINAL_STATES:
-            progress = experiment.progress
-            self._note(
-                cell,
-                phase=state_name(experiment.state),
-                done=progress.jobs_done,
-                total=progress.jobs_total,
-                waits_for=experiment.waits_for,
-            )
+            done, total, _ = extent(experiment)
+            phase, reason = state_name(experiment.state), experiment.waits_for
+            self._note(cell, phase=phase, done=done, total=total, waits_for=reason)
             return False
         if experiment.state == experiments.EXPERIMENT_STATE_SUCCEEDED:
             self._attempt(cell, partial(self._finish, cell, experiment))

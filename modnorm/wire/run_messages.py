@@ -15,11 +15,13 @@ def phase_of(event: experiments.WatchExperimentResponse) -> str:
     return STARTING if event.progress.engine_stage else state_name(event.state)
 
 
-def extent(event: experiments.WatchExperimentResponse) -> tuple[int, int, str]:
+def extent(
+    shown: experiments.WatchExperimentResponse | experiments.Experiment,
+) -> tuple[int, int, str]:
     """Return finished items, all items and the unit of a phase: jobs, prompts or updates."""
-    progress = event.progress
-    if event.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
+    progress = shown.progress
+    if shown.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
         return progress.updates_done, progress.updates_total, "updates"
-    if event.state == experiments.EXPERIMENT_STATE_CALIBRATING:
+    if shown.state == experiments.EXPERIMENT_STATE_CALIBRATING:
         return progress.examples_done, progress.examples_total, "prompts"
     return progress.jobs_done, progress.jobs_total, "jobs"

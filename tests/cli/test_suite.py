@@ -129,6 +129,27 @@ def test_what_a_cell_waits_for_is_told_once_while_it_does(
     assert f"waiting: {WAITED_FOR}" in out
 
 
+def test_a_cell_that_trains_shows_its_updates(modnorm, serve, servicer, tmp_path, monkeypatch):
+    monkeypatch.setattr("modnorm.suites.runner.FIRST_PAUSE", 0.001)
+    selecting = experiments.Experiment(
+        id="e1",
+        state=experiments.EXPERIMENT_STATE_SELECTING,
+        progress=experiments.Progress(jobs_done=3, jobs_total=31, updates_done=2, updates_total=8),
+    )
+    cancelled = experiments.Experiment(id="e1", state=experiments.EXPERIMENT_STATE_CANCELLED)
+    looks = [selecting, cancelled]
+    target = serve(
+        servicer(
+            CreateExperiment=lambda *_: experiments.CreateExperimentResponse(experiment=selecting),
+            GetExperiment=lambda *_: experiments.GetExperimentResponse(experiment=looks.pop(0)),
+        )
+    )
+    file = tmp_path / "one.yaml"
+    file.write_text(yaml.safe_dump(ONE_CELL))
+    _, _, err = modnorm("suite", "run", file, "--server", target, "--out", tmp_path / "out")
+    assert "selecting, 2/8" in err
+
+
 def test_a_file_that_is_no_suite_is_named_with_the_remedy(refusal, tmp_path):
     absent = tmp_path / "absent.yaml"
     err = refusal("suite", "plan", absent)
