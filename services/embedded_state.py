@@ -31,20 +31,16 @@ def read_unfinished(state: Path, spec_digest: str) -> Status | None:
         return None
     options = {"mode": "ro", "uri": "true"}
     url = URL.create("sqlite", database=f"file:{quote(str(path))}", query=options)
-    with closing(Database(url.render_as_string())) as database:
-        database.check_schema()
-        experiment = _newest(database, spec_digest)
-        if experiment is None:
-            return None
-        status = status_of(database, experiment)
-        return Status("writing the results") if status.finished else status
-
-
-def _newest(database: Database, spec_digest: str) -> Experiment | None:
-    query = (
+    newest = (
         select(Experiment)
         .where(Experiment.spec_digest == spec_digest)
         .order_by(col(Experiment.create_time).desc())
     )
-    with database.read() as session:
-        return session.exec(query).first()
+    with closing(Database(url.render_as_string())) as database:
+        database.check_schema()
+        with database.read() as session:
+            experiment = session.exec(newest).first()
+        if experiment is None:
+            return None
+        status = status_of(database, experiment)
+        return Status("writing the results") if status.finished else status

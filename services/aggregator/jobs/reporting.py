@@ -95,31 +95,24 @@ class ReportChecks:
         job.score_seconds = report.score_seconds
         job.environment = json.dumps(dict(sorted(report.environment.items())))
 
-    def _task(self, experiment: Experiment) -> Task:
-        spec = experiment.spec.task
-        key = (spec.name, spec.declaration, experiment.scorer)
-        return self._tasks.find(key, experiment.task)
-
     def _metric(
         self, session: Session, experiment: Experiment, job: Job, answers: Sequence[Answer]
     ) -> float | None:
         digest, count = experiment.rows_of(job.split)
-        _check_rows(answers, count)
+        if [answer.row for answer in answers] != list(range(count)):
+            raise InvalidInputError(
+                f"the answers must cover the rows 0 to {count - 1}, each once and in order",
+                field="answers.row",
+            )
         if job.split is Split.SELECTION:
             return mean_reward([answer.reward for answer in answers])
         if job.split is Split.QUESTIONS:
             return None
         rows = self._rows.find(digest, lambda: load_rows(session, digest))
-        correct = [answer.correct for answer in answers]
-        return task_errors.metric(self._task(experiment), rows, correct)
-
-
-def _check_rows(answers: Sequence[Answer], count: int) -> None:
-    if [answer.row for answer in answers] != list(range(count)):
-        raise InvalidInputError(
-            f"the answers must cover the rows 0 to {count - 1}, each once and in order",
-            field="answers.row",
-        )
+        named = experiment.spec.task
+        key = (named.name, named.declaration, experiment.scorer)
+        task = self._tasks.find(key, experiment.task)
+        return task_errors.metric(task, rows, [answer.correct for answer in answers])
 
 
 def _check_answer(answer: Answer) -> None:
