@@ -90,7 +90,8 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
     ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
         """Stream progress, then the profile."""
         work = await self._resolutions.run(make_calibration, request, self._roots)
-        stored = await asyncio.to_thread(self._store.find, work.key)
+        # The first use of the key may digest the model.
+        stored = await asyncio.to_thread(lambda: self._store.find(work.key))
         if stored is not None:
             yield _response(stored)
             return

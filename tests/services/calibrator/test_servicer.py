@@ -1,16 +1,18 @@
 import asyncio
 import logging
+import threading
 
 import grpc
 import pytest
 
-from modnorm.calibration.calibrate import calibrate
+from modnorm.calibration.calibrate import calibrate, calibration_key
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client import matching
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.services.calibrator import servicer
 from modnorm.spec import CalibrationSpec, parse_spec
 from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import common_pb2
@@ -68,6 +70,22 @@ async def test_a_profile_is_computed_once(serve, settings, request_for, caplog):
     assert progress == []
     assert again == first
     assert len(computed(caplog)) == 1
+
+
+async def test_the_inputs_of_a_profile_are_digested_outside_of_the_event_loop(
+    serve, settings, request_for, monkeypatch
+):
+    threads = set()
+
+    def key(*inputs):
+        threads.add(threading.current_thread())
+        return calibration_key(*inputs)
+
+    monkeypatch.setattr(servicer, "calibration_key", key)
+    async with serve(settings) as stub:
+        await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 async def test_a_matching_takes_the_profile_of_the_service(
