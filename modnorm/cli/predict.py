@@ -35,6 +35,7 @@ from modnorm.cli.options import (
     lab_of,
     open_run,
     opt,
+    settings,
 )
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
@@ -217,7 +218,7 @@ def rescore(
         found = open_run(run, server)
         named = found.spec.task.model_copy(update={"scorer": scorer})
         with (
-            judging_task(named, sandbox) as task,
+            judging_task(named, sandbox, settings()) as task,
             ThreadPoolExecutor(os.cpu_count(), "judge") as judges,
         ):
             is_here = lab_of(run, server) is None

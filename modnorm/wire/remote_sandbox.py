@@ -158,13 +158,15 @@ def sandbox_at(target: str, credentials: Credentials) -> RemoteSandbox | None:
 
 
 @contextmanager
-def judging_task(named: TaskSpec, target: str | None = None) -> Iterator[Task]:
+def judging_task(
+    named: TaskSpec, target: str | None = None, credentials: Credentials | None = None
+) -> Iterator[Task]:
     """Yield a task that can judge: programs run in a sandbox of this process or of a service."""
     make = partial(get_stored_task, named.name, scorer=named.scorer, declaration=named.declaration)
     task = make()  # reports a wrong name before a sandbox starts
     if not runs_programs(named.name):
         yield task
         return
-    with RemoteSandbox(target) if target else Sandbox() as sandbox:
+    with RemoteSandbox(target, credentials=credentials) if target else Sandbox() as sandbox:
         sandbox.check_health()
         yield make(sandbox=sandbox)

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from modnorm.errors import UnavailableError
 from modnorm.spec import parse_spec
 from modnorm.tasks import Judgement
 from modnorm.v1 import experiment_pb2 as experiments
@@ -75,3 +76,17 @@ def test_programs_run_in_a_sandbox_of_this_process(modnorm_json, mbpp_lab):
     published = modnorm_json("rescore", "e1", "--server", mbpp_lab, "--scorer", "reference")
     assert published["base"]["heldout_metric"] == {"old": 1.0, "new": 1.0}
     assert published["ensembles"][0]["metric"] == {"old": 1.0, "new": 0.5}
+
+
+def test_a_sandbox_service_gets_the_token_of_the_environment(modnorm, mbpp_lab, monkeypatch):
+    sent = []
+
+    def connect(_target, *, credentials=None):
+        sent.append(credentials and credentials.token.get_secret_value())
+        raise UnavailableError("it is away")
+
+    monkeypatch.setattr("modnorm.wire.remote_sandbox.RemoteSandbox", connect)
+    monkeypatch.setenv("MODNORM_TOKEN", "secret")
+    command = ("rescore", "e1", "--server", mbpp_lab, "--sandbox", "127.0.0.1:9")
+    assert modnorm(*command)[0] == 1
+    assert sent == ["secret"]
