@@ -175,6 +175,7 @@ def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
     start = time.time()
     try:
         require_target(target)
+        credentials.require_authorities()
         with open_channel(target, credentials, ()) as channel:
             stub = status_pb2_grpc.StatusServiceStub(channel)
             status = stub.GetStatus(status_pb2.GetStatusRequest(), timeout=STATUS_SECONDS)

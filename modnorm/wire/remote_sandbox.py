@@ -167,6 +167,8 @@ def judging_task(
     if not runs_programs(named.name):
         yield task
         return
+    if target and credentials is not None:
+        credentials.require_authorities()
     with RemoteSandbox(target, credentials=credentials) if target else Sandbox() as sandbox:
         sandbox.check_health()
         yield make(sandbox=sandbox)

@@ -94,6 +94,13 @@ def test_what_is_no_address_is_not_called(address):
     assert f"{address!r} is no address of a lab" in found.detail
 
 
+def test_a_lab_gets_no_token_in_plain_text_from_a_user_with_a_certificate(tmp_path):
+    shown = Credentials(token="secret", tls_cert=tmp_path / "cert", tls_key=tmp_path / "key")
+    (found,) = check_lab("127.0.0.1:9", shown)
+    assert "MODNORM_TLS_CA" in found.detail
+    assert found.verdict is Verdict.BROKEN
+
+
 def test_a_lab_in_which_all_is_well():
     found = look(lambda _: answer())
     assert {one.verdict for one in found.values()} == {Verdict.OK}

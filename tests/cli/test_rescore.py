@@ -3,10 +3,13 @@ import json
 import pytest
 
 from modnorm.errors import UnavailableError
-from modnorm.spec import parse_spec
+from modnorm.spec import TaskSpec, parse_spec
 from modnorm.tasks import Judgement
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.connection import Credentials
 from modnorm.wire.conversions import spec_to_proto
+from modnorm.wire.remote_sandbox import judging_task
+from tests.faults import error_at
 from tests.scripted_services import scored_candidate, write_stored
 
 RIGHT = "<answer>def f(): return 1</answer>"
@@ -90,3 +93,10 @@ def test_a_sandbox_service_gets_the_token_of_the_environment(modnorm, mbpp_lab, 
     command = ("rescore", "e1", "--server", mbpp_lab, "--sandbox", "127.0.0.1:9")
     assert modnorm(*command)[0] == 1
     assert sent == ["secret"]
+
+
+def test_a_sandbox_service_gets_no_token_in_plain_text_from_a_user_with_a_certificate(tmp_path):
+    shown = Credentials(token="secret", tls_cert=tmp_path / "cert", tls_key=tmp_path / "key")
+    named = TaskSpec(name="mbpp", selection="s.jsonl", heldout="h.jsonl")
+    with error_at("MODNORM_TLS_CA"), judging_task(named, "127.0.0.1:9", shown):
+        raise AssertionError("it was called")
