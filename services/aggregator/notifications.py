@@ -44,14 +44,14 @@ class Announcer:
         self._app = app
         self._metrics = metrics
         self._due = asyncio.Event()
-        self._due.set()
 
     def announce(self) -> None:
         """Tell idle workers soon that jobs are pending; called in the event loop."""
         self._due.set()
 
     async def run(self) -> None:
-        """Send messages until cancelled."""
+        """Send messages until cancelled, the first at once."""
+        self._due.set()
         while True:
             # `asyncio.wait_for` of Python 3.11 forgets a cancellation beside a due message.
             with suppress(TimeoutError):

@@ -40,3 +40,22 @@ async def test_a_message_that_is_due_does_not_keep_the_aggregator_from_stopping(
     running.cancel()
     await asyncio.wait({running}, timeout=1.0)
     assert running.cancelled()
+
+
+async def test_a_message_that_a_defect_kept_back_is_sent_by_the_next_run(monkeypatch):
+    sent: list[None] = []
+
+    def announce(_app):
+        sent.append(None)
+        if len(sent) == 1:
+            raise ValueError("a defect")
+
+    monkeypatch.setattr(notifications, "announce_work", announce)
+    announcer = Announcer(None, AggregatorMetrics(CollectorRegistry()))
+    with pytest.raises(ValueError, match="defect"):
+        await announcer.run()
+    running = asyncio.create_task(announcer.run())
+    async with asyncio.timeout(notifications.CHECK_SECONDS / 2):
+        while len(sent) < 2:  # noqa: ASYNC110 - sent in a thread
+            await asyncio.sleep(0.01)
+    running.cancel()
