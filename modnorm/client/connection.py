@@ -143,7 +143,7 @@ def create_experiment(
     whole = carry_declaration(spec if isinstance(spec, ExperimentSpec) else load_spec(spec))
     if not whole.method.is_resolved:
         whole = carry_radius(whole, ClientSettings().cache)
-    request_id = request_id or str(uuid.uuid4())
+    request_id = str(uuid.uuid4()) if request_id is None else request_id
     return client.call(
         client.stub.CreateExperiment,
         experiments.CreateExperimentRequest(request_id=request_id, spec=spec_to_proto(whole)),

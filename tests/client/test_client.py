@@ -51,6 +51,7 @@ def test_a_submission_carries_the_spec_and_the_request_id(client, created, spec)
     experiment = connected.submit(spec, "mine")
     assert (experiment.request_id, experiment.spec) == ("mine", spec)
     assert connected.submit(spec).request_id != connected.submit(spec).request_id
+    assert connected.submit(spec, "").request_id == ""  # which a lab refuses
 
 
 def test_the_error_that_the_service_met_is_raised(client, spec):
