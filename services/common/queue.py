@@ -47,9 +47,10 @@ def _broker_address(given: str) -> str:
         raise ValueError("the URL names no supported broker: use redis://, unix:// or amqp://")
     if scheme == "redis+socket":
         number = options.get("db", options.get("virtual_host", "0"))
-        path = urlsplit(url).path
-        url = f"redis+socket://{path}?virtual_host={number}"
-        if not path.startswith("/"):
+        parts = urlsplit(url)
+        userinfo = "".join(parts.netloc.rpartition("@")[:2])
+        url = f"redis+socket://{userinfo}{parts.path}?virtual_host={number}"
+        if not parts.path.startswith("/"):
             raise ValueError("the socket of Redis is not unix:///PATH")
     try:
         broker = Connection(url)  # type: ignore[no-untyped-call]

@@ -130,6 +130,10 @@ def test_a_broker_that_celery_could_not_use_is_refused_at_the_start(url):
         ("unix:///run/redis.sock", "redis+socket:///run/redis.sock?virtual_host=0"),
         ("unix:///run/redis.sock?db=3", "redis+socket:///run/redis.sock?virtual_host=3"),
         (
+            "unix://:se%40cret@/run/redis.sock",
+            "redis+socket://:se%40cret@/run/redis.sock?virtual_host=0",
+        ),
+        (
             "redis+socket:///run/redis.sock?virtual_host=2",
             "redis+socket:///run/redis.sock?virtual_host=2",
         ),
