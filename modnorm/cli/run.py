@@ -80,7 +80,7 @@ def run(spec_file: SpecFile, *, out: Out = None, seed: Seed = None) -> None:
             with lab_here(home) as client:
                 with located(spec_file):
                     experiment = submit_here(client, spec)
-                report = _finish(client, experiment, spec, directory, title=spec_file.stem)
+                report = _finish_search(client, experiment, spec, directory, title=spec_file.stem)
         finished = load_run(home)
         emit_json(finished.document)
         print_results(finished)
@@ -105,7 +105,7 @@ def lab_here(home: Path) -> "Iterator[Client]":
         yield client
 
 
-def _finish(
+def _finish_search(
     client: "Client",
     experiment: "experiments.Experiment",
     spec: "ExperimentSpec",
@@ -270,4 +270,4 @@ def _search(home: Path, server: str | None, spec: "ExperimentSpec", place: "RunD
     """Run the search of a round to its end, and write its directory."""
     place.check(spec)
     with lab_for(home, server, "distil") as (client, submit):
-        _finish(client, submit(spec), spec, place)
+        _finish_search(client, submit(spec), spec, place)
