@@ -18,9 +18,9 @@ _kept: dict[str, TextIO] = {}
 """The command's own streams while the descriptors lead to a file."""
 
 
-def own_stream(name: str) -> TextIO | None:
-    """Return the stream of the command itself, `stdout` or `stderr`; None if it is closed."""
-    stream: TextIO | None = _kept.get(name) or getattr(sys, name)
+def own_stream(name: str) -> TextIO:
+    """Return the stream of the command itself, `stdout` or `stderr`."""
+    stream: TextIO = _kept.get(name) or getattr(sys, name)
     return stream
 
 

@@ -3,6 +3,7 @@
 import atexit
 import gc
 import json
+import os
 import sys
 from io import TextIOWrapper
 from typing import Annotated
@@ -77,6 +78,9 @@ def main() -> None:
     Ctrl-C. Errors of the tree in `modnorm.errors`, of the file system and of the options are one
     line on stderr (JSON with `--json`). Any other exception is a defect and keeps its traceback.
     """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed; the next file would get its descriptor
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     output.as_json = "--json" in sys.argv  # of a command whose options are not read yet
     # Otherwise the interpreter looks for garbage among all objects before it ends, for seconds.
     atexit.register(gc.freeze)

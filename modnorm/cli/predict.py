@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -179,11 +178,7 @@ def _write(predictions: "Iterable[Prediction]", out: Path | None) -> int:
         emit_json(answers)
         return len(answers)
     count = 0
-    with (
-        nullcontext((own_stream("stdout") or sys.stdout).buffer)
-        if out is None
-        else replaced_file(out) as file
-    ):
+    with nullcontext(own_stream("stdout").buffer) if out is None else replaced_file(out) as file:
         for prediction in predictions:
             file.write(prediction_line(prediction))
             count += 1

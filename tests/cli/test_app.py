@@ -1,4 +1,6 @@
 import inspect
+import subprocess
+import sys
 from pkgutil import resolve_name
 
 import pytest
@@ -67,3 +69,22 @@ def test_a_wrong_setting_names_its_variable(refusal, monkeypatch, name, value):
 def test_a_wrong_value_of_an_option_is_refused_in_our_words(refusal, line, words):
     err = refusal(*line)
     assert err.startswith(f"error: invalid value for {words} (modnorm {line[0]} --help)")
+
+
+CLOSED = """
+import os, sys
+from modnorm.cli import main
+from modnorm.process_output import own_stream
+
+try:
+    main()
+except SystemExit as ended:
+    own_stream("stdout").buffer.write(b"answer")
+    null = os.stat(os.devnull).st_rdev
+    sys.exit(ended.code or any(os.fstat(number).st_rdev != null for number in (0, 1, 2)))
+"""
+
+
+def test_closed_streams_are_those_of_the_null_device():
+    closed = 'exec "$0" "$@" <&- >&- 2>&-'
+    subprocess.run(["sh", "-c", closed, sys.executable, "-c", CLOSED, "version"], check=True)
