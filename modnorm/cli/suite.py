@@ -11,8 +11,7 @@ import typer
 
 from modnorm.cli.console import echo, echo_table, emit_json, interruptible, say, stderr, tell
 from modnorm.cli.options import LabServer, Out, arg, check_spec, opt, settings
-from modnorm.errors import InvalidInputError, ModnormError
-from modnorm.hints import one_of
+from modnorm.errors import ModnormError
 
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
@@ -55,8 +54,8 @@ def run(
     Started again, the same command resumes: it repeats no finished cell and retries failed ones. A
     cell that fails stops no other; the exit code is then 1.
     """
-    loaded = _load(suite_file, set_)
-    cells = _chosen(loaded, only)
+    loaded = _load(suite_file, set_, only)
+    cells = loaded.chosen
     from modnorm.client.run_directory import RunDirectory, hold
     from modnorm.suites.cells import naming_cell
     from modnorm.suites.loading import in_suite
@@ -86,8 +85,8 @@ def plan(suite_file: SuiteFile, *, only: Only = None, set_: Settings = None) -> 
     """Count experiments, candidates and evaluations of a suite."""
     from modnorm.suites.cost_estimate import plan_cells
 
-    loaded = _load(suite_file, set_)
-    plans = plan_cells(_chosen(loaded, only))
+    loaded = _load(suite_file, set_, only)
+    plans = plan_cells(loaded.chosen)
     headings = {
         "candidates": "candidates",
         "search": "evaluations, search",
@@ -111,9 +110,8 @@ def plan(suite_file: SuiteFile, *, only: Only = None, set_: Settings = None) -> 
 
 def status(suite_file: SuiteFile, *, out: Out = None, only: Only = None) -> None:
     """List the cells of a suite by state."""
-    loaded = _reload(suite_file, out)
-    cells, place = _chosen(loaded, only), _directory(out, loaded)
-    _show_status(loaded, cells, place, every=True)
+    loaded = _reload(suite_file, out, only)
+    _show_status(loaded, loaded.chosen, _directory(out, loaded), every=True)
 
 
 def tables(suite_file: SuiteFile, *, out: Out = None) -> None:
@@ -134,59 +132,33 @@ def tables(suite_file: SuiteFile, *, out: Out = None) -> None:
 COMMANDS = {"run": run, "plan": plan, "status": status, "table": tables}
 
 
-def _load(path: Path, set_: Sequence[str] | None) -> "LoadedSuite":
+def _load(path: Path, set_: Sequence[str] | None, only: Sequence[str] | None) -> "LoadedSuite":
     from modnorm.suites.loading import setting
 
-    return _settled(path, [setting(text) for text in set_ or ()])
+    return _settled(path, [setting(text) for text in set_ or ()], only)
 
 
-def _settled(path: Path, laid_over: "Sequence[Fragment]") -> "LoadedSuite":
+def _settled(
+    path: Path, laid_over: "Sequence[Fragment]", only: Sequence[str] | None
+) -> "LoadedSuite":
     from modnorm.suites import load_suite
     from modnorm.suites.loading import in_suite, inline_files
 
     with in_suite(path):
-        return inline_files(load_suite(path, laid_over), settings().cache)
+        return inline_files(load_suite(path, laid_over, only or ()), settings().cache)
 
 
-def _reload(path: Path, out: Path | None) -> "LoadedSuite":
+def _reload(path: Path, out: Path | None, only: Sequence[str] | None = None) -> "LoadedSuite":
     """Load a suite with the settings that its directory was started with."""
     from modnorm.suites.journal import Journal
 
-    loaded = _load(path, None)
+    loaded = _load(path, None, only)
     began = Journal(_directory(out, loaded), loaded.suite.name).settings
-    return _settled(path, began) if began else loaded
+    return _settled(path, began, only) if began else loaded
 
 
 def _directory(out: Path | None, loaded: "LoadedSuite") -> Path:
     return out or Path("runs") / loaded.suite.name
-
-
-def _chosen(loaded: "LoadedSuite", only: Sequence[str] | None) -> "tuple[Cell, ...]":
-    """Return the cells with one of the requested options on each requested axis."""
-    from modnorm.suites.cells import matches
-
-    suite = loaded.suite
-    axes = {**suite.axes, "seed": [str(seed) for seed in suite.seeds]}
-    where: dict[str, tuple[str, ...]] = {}
-    for text in only or ():
-        axis, equals, option = text.partition("=")
-        if not equals or axis not in axes:
-            raise InvalidInputError(
-                f"{text!r} names no option of an axis",
-                field="only",
-                remedy=f"AXIS=OPTION with an axis: {one_of(axis, tuple(axes))}",
-            )
-        if option not in axes[axis]:
-            raise InvalidInputError(
-                f"{axis} has no option {option!r}",
-                field="only",
-                remedy=one_of(option, list(axes[axis])),
-            )
-        where[axis] = (*where.get(axis, ()), option)
-    cells = tuple(cell for cell in loaded.cells if matches(cell.labels, where))
-    if not cells:
-        raise InvalidInputError("no cell has these options", field="only")
-    return cells
 
 
 def _run_cells(

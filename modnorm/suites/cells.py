@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
+from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.methods import METHODS
@@ -46,19 +47,28 @@ class Cell:
         return self.spec.model_copy(update={"method": method})
 
 
-def make_cells(suite: Suite, settings: Sequence[Fragment] = ()) -> tuple[Cell, ...]:
+def make_cells(
+    suite: Suite, settings: Sequence[Fragment] = (), only: Where = MappingProxyType({})
+) -> tuple[Cell, ...]:
     """Return the cells in the order of the axes as declared, the seed last.
 
-    The fragments of `settings` are laid over every cell last.
+    The fragments of `settings` are laid over every cell last. A cell with a fault is left out if
+    `only` names other cells, and those need no profile of it.
     """
-    cells = []
+    cells, is_whole = [], True
     for options, seed in product(product(*suite.axes.values()), suite.seeds):
         labels = dict(zip((*suite.axes, "seed"), (*options, str(seed)), strict=True))
-        if not any(matches(labels, where) for where in suite.exclude):
+        if any(matches(labels, where) for where in suite.exclude):
+            continue
+        try:
             cells.append(_cell(suite, labels, seed, settings))
+        except InvalidInputError:
+            if matches(labels, only) or _is_origin(suite, labels):
+                raise
+            is_whole = False
     _check_names(cells)
     # Settings may change the sizes, for a trial whose tables stay empty.
-    if not any({"population", "iterative"} & fragment.keys() for fragment in settings):
+    if is_whole and not any({"population", "iterative"} & each.keys() for each in settings):
         _check_sizes(suite, cells)
     return tuple(_with_origins(suite, cells))
 
@@ -190,14 +200,13 @@ def _check_sizes(suite: Suite, cells: Sequence[Cell]) -> None:
 
 def _with_origins(suite: Suite, cells: Sequence[Cell]) -> Iterator[Cell]:
     """Set the cell whose profile each cell uses, if the suite shares profiles."""
-    shared = suite.profiles
     origins = {
         (cell.spec.model, cell.spec.calibration): cell.id
         for cell in reversed(cells)
-        if shared and cell.labels[shared.axis] == shared.origin and calibrates(cell.spec)
+        if _is_origin(suite, cell.labels) and calibrates(cell.spec)
     }
     for cell in cells:
-        if not shared or cell.labels[shared.axis] == shared.origin or not calibrates(cell.spec):
+        if not suite.profiles or _is_origin(suite, cell.labels) or not calibrates(cell.spec):
             yield cell
             continue
         origin = origins.get((cell.spec.model, cell.spec.calibration))
@@ -208,6 +217,12 @@ def _with_origins(suite: Suite, cells: Sequence[Cell]) -> Iterator[Cell]:
                 remedy="do not exclude the option, or name the profile with method.profile",
             )
         yield replace(cell, profile_of=origin)
+
+
+def _is_origin(suite: Suite, labels: Mapping[str, str]) -> bool:
+    """Return whether other cells of the suite use the profile of a cell."""
+    shared = suite.profiles
+    return shared is not None and labels[shared.axis] == shared.origin
 
 
 def calibrates(spec: ExperimentSpec) -> bool:

@@ -1,8 +1,8 @@
 """Reading suite files and the files that their cells name."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from os import PathLike
 from pathlib import Path
@@ -17,8 +17,8 @@ from modnorm.radius.artifact import carry_radius
 from modnorm.spec import read_yaml
 from modnorm.spec.reading import YamlError, place_of, yaml_fault
 from modnorm.spec.section import first_fault
-from modnorm.suites.cells import Cell, make_cells, naming_cell, overlay
-from modnorm.suites.suite_file import Fragment, Suite
+from modnorm.suites.cells import Cell, make_cells, matches, naming_cell, overlay
+from modnorm.suites.suite_file import Fragment, Suite, Where
 from modnorm.tasks.declared_task import carry_declaration
 
 _FILE = "suite"
@@ -33,10 +33,22 @@ class LoadedSuite:
     cells: tuple[Cell, ...]
     settings: tuple[Fragment, ...] = ()
     """Fragments laid over every cell."""
+    only: Where = field(default_factory=dict)
+    """Options by axis of the chosen cells."""
+
+    @property
+    def chosen(self) -> tuple[Cell, ...]:
+        """The cells with one of the options on each axis of `only`."""
+        return tuple(cell for cell in self.cells if matches(cell.labels, self.only))
 
 
-def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> LoadedSuite:
-    """Read a suite file and make its cells, over each of which `settings` are laid last."""
+def load_suite(
+    path: str | PathLike[str], settings: Sequence[Fragment] = (), only: Sequence[str] = ()
+) -> LoadedSuite:
+    """Read a suite file and make its cells, over each of which `settings` are laid last.
+
+    `only` chooses cells by `AXIS=OPTION`. Other cells with a fault are left out.
+    """
     file = Path(path)
     written = _read(file, _FILE)
     with in_suite(file, extends="extends" in written):
@@ -52,7 +64,33 @@ def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> 
             suite = Suite.model_validate(content)
         except ValidationError as error:
             raise first_fault(Suite, error, whole=_FILE) from error
-        return LoadedSuite(suite, make_cells(suite, settings), tuple(settings))
+        where = _read_only(suite, only)
+        loaded = LoadedSuite(suite, make_cells(suite, settings, where), tuple(settings), where)
+        if not loaded.chosen:
+            raise InvalidInputError("no cell has these options", field="only")
+        return loaded
+
+
+def _read_only(suite: Suite, only: Sequence[str]) -> Where:
+    """Return the requested options by axis."""
+    axes = {**suite.axes, "seed": [str(seed) for seed in suite.seeds]}
+    where: dict[str, tuple[str, ...]] = {}
+    for text in only:
+        axis, equals, option = text.partition("=")
+        if not equals or axis not in axes:
+            raise InvalidInputError(
+                f"{text!r} names no option of an axis",
+                field="only",
+                remedy=f"AXIS=OPTION with an axis: {one_of(axis, tuple(axes))}",
+            )
+        if option not in axes[axis]:
+            raise InvalidInputError(
+                f"{axis} has no option {option!r}",
+                field="only",
+                remedy=one_of(option, list(axes[axis])),
+            )
+        where[axis] = (*where.get(axis, ()), option)
+    return where
 
 
 @contextmanager
@@ -64,17 +102,24 @@ def in_suite(file: Path, *, extends: bool = False) -> Iterator[None]:
     try:
         yield
     except InvalidInputError as error:
-        if error.field not in {_FILE, "set"} and error.place is None:
+        if error.field not in {_FILE, "set", "only"} and error.place is None:
             place = None if extends else place_of(file, error.field or "")
             error.place = place or str(file)
         raise
 
 
 def inline_files(loaded: LoadedSuite, cache: Path) -> LoadedSuite:
-    """Replace file names in cells by content, as labs need it: task files and radius artifacts."""
+    """Replace file names in cells by content, as labs need it: task files and radius artifacts.
+
+    A cell that is not chosen keeps the name of a file that cannot be used.
+    """
     cells = []
     for cell in loaded.cells:
-        with naming_cell(cell.labels):
+        spec = cell.spec
+        with (
+            nullcontext() if matches(cell.labels, loaded.only) else suppress(InvalidInputError),
+            naming_cell(cell.labels),
+        ):
             spec = carry_radius(carry_declaration(cell.spec), cache)
         cells.append(replace(cell, spec=spec))
     return replace(loaded, cells=tuple(cells))

@@ -86,6 +86,28 @@ ONE_CELL = {
     "axes": {"method": {"M": {"method": {"name": "modular_norm", "radius": 0.2}}}},
     "seeds": [1],
 }
+OTHER = {"name": "randopt", "sigma": {"artifact": "absent.json"}}
+"""A method whose radius has not been chosen yet."""
+
+
+@pytest.mark.parametrize("other", [OTHER, {"name": "randopt", "sigma": -1}])
+def test_a_fault_of_a_cell_that_is_not_chosen_stops_no_command(
+    refusal, modnorm_json, tmp_path, other
+):
+    options = {
+        "M": {"method": {"name": "modular_norm", "radius": 0.2}},
+        "Other": {"method": other},
+    }
+    file, out = tmp_path / "two.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump({**ONE_CELL, "axes": {"method": options}}))
+    for words in (("plan",), ("plan", "--only", "method=Other"), ("status", "--out", out)):
+        err = refusal("suite", words[0], file, *words[1:])
+        assert "cell Other / 1: method.radius: " in err or "cell Other / 1: method.sigma: " in err
+    assert modnorm_json("suite", "plan", file, "--only", "method=M")["experiments"] == 1
+    told = modnorm_json("suite", "status", file, "--out", out, "--only", "method=M")
+    assert [each["cell"] for each in told["cells"]] == ["m_1"]
+
+
 WAITED_FOR = "the calibrator [it is away]"
 
 
