@@ -142,8 +142,8 @@ class Client(Connection):
         """Write the directory of a finished experiment and return the run in it.
 
         Raises:
-            PreconditionError: it has not succeeded.
-            ConflictError: the directory holds something else, or another process works in it.
+            PreconditionError: it has not succeeded, or another process works in the directory.
+            ConflictError: the directory holds something else.
         """
         from modnorm.analysis.run import load_run  # noqa: PLC0415 - loads pandas
         from modnorm.client.fetching import save_run_to  # noqa: PLC0415 - loads pandas
