@@ -33,9 +33,13 @@ class CandidateRow:
     worker: str = ""
     seconds: float = 0.0
     """Time that scoring took."""
+    reused: bool = False
+    """Whether its score is that of an earlier run."""
     heldout_attempts: int = 0
     heldout_seconds: float = 0.0
     """Time that answering the held-out rows took."""
+    heldout_reused: bool = False
+    """Whether its held-out answers are those of an earlier run."""
     error: str = ""
     """Why it failed."""
     environment: Mapping[str, str] = field(default_factory=dict)

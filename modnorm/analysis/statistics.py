@@ -149,21 +149,22 @@ def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]
     end adds setup, the engine's start included, and the vote. Calibration and the unperturbed
     model are outside.
     """
-    base = run.base.seconds + run.base.heldout_seconds
+    base = run.base
     device = {
         "search": sum(candidate.seconds for candidate in run.candidates),
         "final": sum(candidate.heldout_seconds for candidate in run.candidates),
-        "base": base,
+        "base": base.seconds + base.heldout_seconds,
     }
     wall = {
         "setup": phases.get("pending", 0.0) + phases.get(STARTING, 0.0),
         "search": phases.get("sampling", 0.0) + phases.get("selecting", 0.0),
         "final": phases.get("voting", 0.0),
     }
+    deducted = base.seconds * (not base.reused) + base.heldout_seconds * (not base.heldout_reused)
     workers = {candidate.worker for candidate in run.candidates if candidate.worker}
     return {
         "search": phases.get("sampling", 0.0) + device["search"],
-        "end_to_end": max(0.0, sum(wall.values()) - (base if len(workers) == 1 else 0.0)),
+        "end_to_end": max(0.0, sum(wall.values()) - (deducted if len(workers) == 1 else 0.0)),
         "workers": len(workers),
         "wall": wall,
         "device": device,

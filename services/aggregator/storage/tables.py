@@ -393,6 +393,11 @@ class Job(SQLModel, table=True):
         return f"{who}, {self.split}"
 
     @property
+    def is_reused(self) -> bool:
+        """Whether its result is that of an earlier job: it was never leased."""
+        return self.state is JobState.DONE and not self.token
+
+    @property
     def log_fields(self) -> Mapping[str, str | int]:
         """Fields that identify the job in the log."""
         return {

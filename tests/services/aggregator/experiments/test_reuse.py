@@ -7,6 +7,7 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.services.aggregator.experiments import phases, reuse
+from modnorm.services.aggregator.experiments.run_writing import candidate_row
 from modnorm.services.aggregator.remove_old import remove_experiment
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
@@ -67,6 +68,10 @@ def test_finished_results_are_reused_and_the_rest_is_pending(world):
         assert outcome(new.selection) == outcome(old.selection)
         assert new.candidate.coefficients == old.candidate.coefficients
         assert answers(world, second, new) == answers(world, first, old)
+    rows = [
+        [candidate_row(one).reused for one in records(world, each)] for each in (first, second)
+    ]
+    assert rows == [[False] * 5, [True] * 3 + [False] * 2]
     progress = world.experiments.get(second).progress
     assert (progress.jobs_done, progress.jobs_total) == (3, 5)
     assert "3 results are reused" in last_event(world, second).message
