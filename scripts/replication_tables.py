@@ -261,6 +261,7 @@ def _value_rows(
             condition = f"above half of the {whole.lower()}"
         above = sum(value > least[seed] for seed, value in values.items())
         ends = [f"{end(values.values()):.2f}" for end in (min, max)] if len(values) > 1 else []
+        ends = list(dict.fromkeys(ends))  # one of two that are equal
         yield (
             name,
             label,
