@@ -156,7 +156,13 @@ def _expected_experts(spec: ExperimentSpec) -> float:
 def _count(data: DataSpec, field: str) -> int:
     """Return the number of rows of a source; at least one."""
     count = count_rows(data)
-    if not count:
+    if count is None and not is_dataset(data.source):
+        list(open_source(data, field=field, roots=None).rows)  # raises the fault of the file
+    if count == 0:
+        raise InvalidInputError(
+            f"{data.source} has no rows after the first {data.offset}", field=field
+        )
+    if count is None:
         raise InvalidInputError(
             f"the number of rows of {data.source} is not known on this machine",
             field=f"{field}.limit",

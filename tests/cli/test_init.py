@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from modnorm.perturbation.methods import METHODS
 from modnorm.spec import load_spec
 from modnorm.tasks.registry import task_names
@@ -89,6 +91,32 @@ def test_plan_counts_the_updates_of_an_iterative_method(modnorm_json):
     assert estimate["candidates"] == 96
     assert estimate["jobs"] == 96 + 5 + 2
     assert estimate["evaluations"] == 96 * 64 + 5 * 200 + 264
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        ("absent.jsonl", "task.heldout.source: there is no file absent.jsonl"),
+        (
+            "{source: owner/rows, split: test}",
+            "task.heldout.limit: the number of rows of owner/rows is not known on this machine",
+        ),
+        (
+            "{source: 'bundled:countdown-heldout', offset: 1000}",
+            "task.heldout: bundled:countdown-heldout has no rows after the first 1000",
+        ),
+    ],
+)
+def test_plan_names_the_fault_of_rows_that_it_cannot_count(
+    modnorm, refusal, tmp_path, rows, fault
+):
+    file = tmp_path / "spec.yaml"
+    assert modnorm("init", file)[0] == 0
+    given = '{source: "bundled:countdown-heldout", limit: 50}'
+    text = file.read_text()
+    assert given in text
+    file.write_text(text.replace(given, rows))
+    assert fault in refusal("plan", file)
 
 
 def test_plan_takes_the_speed_of_a_finished_run(modnorm, modnorm_json, tmp_path):
