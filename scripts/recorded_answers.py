@@ -136,13 +136,18 @@ def confident_accuracy(
     return found / answered
 
 
-def resampled(figure: Figure, seeds: int, rows: int) -> tuple[float, ConfidenceInterval]:
-    """Return the mean of a figure over seeds, and its bootstrap interval over seeds and rows."""
+def resampled(figure: Figure, seeds: int, rows: int) -> tuple[float, ConfidenceInterval | None]:
+    """Return the mean of a figure over seeds, and its bootstrap interval over seeds and rows.
+
+    The interval is None if some resample has no such figure, which is NaN then.
+    """
     by_seed, by_row = _resamples(seeds, rows)
     means = sum(by_seed[:, seed] * figure(seed, by_row) for seed in range(seeds)) / seeds
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     whole = np.ones((1, rows))
     value = float(np.mean([figure(seed, whole) for seed in range(seeds)]))
+    if np.isnan(means).any():
+        return value, None
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return value, ConfidenceInterval(float(low), float(high))
 
 

@@ -309,7 +309,8 @@ class _Recorded:
         answers = run.answers_frame(["candidate", "split", "row", "reward"])
         selection = answers[(answers["split"] == "selection") & (answers["candidate"] >= 0)]
         rewards = selection.pivot(index="candidate", columns="row", values="reward")
-        self.rewards = rewards.to_numpy(dtype=float)
+        population = range(run.document["candidates"]["total"])
+        self.rewards = rewards.reindex(population).to_numpy(dtype=float)  # some may have failed
         self.is_whole = len(rewards) > 0 and not np.isnan(self.rewards).any()
         rows = run.document["data"]["heldout"]["rows"]
         ballots, _ = read_ballots(run.path, rows)
@@ -406,7 +407,8 @@ def _unselected_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:
         return np.asarray(100 * (few - base) / gain)
 
     value, interval = recorded.resampled(share, *grids[0].shape)
-    yield (*(_resampled(100 * grid, 1) for grid in grids), f"{value:.0f} {_interval(interval)}")
+    told = f"{value:.0f} {_interval(interval)}".rstrip()
+    yield (*(_resampled(100 * grid, 1) for grid in grids), told)
 
 
 def _term_rows(runs: Sequence[_Recorded]) -> Iterator[tuple[str, ...]]:

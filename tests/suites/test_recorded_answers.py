@@ -83,10 +83,17 @@ def test_an_interval_is_of_seeds_and_rows():
     grid = np.array([[1.0, 1, 1, 0], [1.0, 1, 0, 0]])
     value, interval = resampled(lambda seed, weights: weights @ grid[seed] / 4, 2, 4)
     assert value == 0.625
+    assert interval is not None
     assert interval.lower < 0.5
     assert interval.upper > 0.75
     value, interval = resampled(lambda _seed, weights: weights.sum(axis=1) / 8, 2, 4)
+    assert interval is not None
     assert (value, *interval) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_a_figure_that_some_resamples_lack_has_no_interval():
+    found = resampled(lambda _, weights: np.where(weights[:, 0] > 0, 1.0, math.nan), 1, 4)
+    assert found == (1.0, None)
 
 
 def test_votes_of_any_experts_are_counted_as_in_a_run():

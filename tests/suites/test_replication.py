@@ -7,9 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from modnorm.analysis.parquet_files import ANSWER_SCHEMA
+from modnorm.analysis.run_files import ANSWERS
 from scripts.joined_copies import join_copies
 from scripts.replication import CELLS, collect
-from scripts.replication_tables import BEGIN, END, _beyond, write_tables
+from scripts.replication_tables import BEGIN, END, _beyond, _Recorded, write_tables
 from scripts.run_copies import unpack_run
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +127,19 @@ def test_copies_of_100_and_300_join_as_if_they_were_one_run(task, tmp_path):
     assert joined.candidates == first.candidates
     assert joined.full_voters == first.full_voters | second.full_voters
     assert join_copies([third, second, first], places, tmp_path / "none") is third
+
+
+def test_a_run_with_a_failed_candidate_answers_no_question_about_selections(tmp_path):
+    """Rewards stand by index: those after a failed candidate must not move up."""
+    (copy,) = (each for each in COPIES if "0.5b_gsm8k_randopt_n100_seed42" in each.name)
+    run = unpack_run(copy, tmp_path / "run")
+    assert _Recorded(run).is_whole
+    answers = run.answers_frame()
+    failed = answers["split"].eq("selection") & answers["candidate"].eq(7)
+    answers[~failed].to_parquet(run.path / ANSWERS, index=False, schema=ANSWER_SCHEMA)
+    recorded = _Recorded(run)
+    assert not recorded.is_whole
+    assert len(recorded.rewards) == 100
 
 
 def test_collecting_goes_on_after_directories_without_results(tmp_path, monkeypatch, capsys):
