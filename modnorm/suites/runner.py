@@ -16,7 +16,7 @@ from typing import TypeVar
 from modnorm.client.client import Client
 from modnorm.client.connection import TERMINAL_STATES, Reconnection, get_experiment
 from modnorm.client.run_directory import RunDirectory, is_held
-from modnorm.errors import ConflictError, ModnormError, UnavailableError
+from modnorm.errors import ConflictError, ModnormError, NotFoundError, UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.suites.cells import Cell
 from modnorm.suites.journal import CellRecord, CellState, Journal
@@ -152,7 +152,12 @@ class SuiteRunner:
     def _follow(self, cell: Cell) -> bool:
         """Read the experiment of a cell; return whether it has ended."""
         identity = self._running[cell.id]
-        experiment = self._patiently(lambda: get_experiment(self.client, identity))
+        try:
+            experiment = self._patiently(lambda: get_experiment(self.client, identity))
+        except NotFoundError as error:  # an operator removed it
+            del self._running[cell.id]
+            self._fail(cell, error)
+            return True
         if experiment.provenance.profile_digest:
             self.profiles[cell.id] = experiment.provenance.profile_digest
         if experiment.state not in TERMINAL_STATES:

@@ -58,6 +58,8 @@ class Lab:
     """Selection sources whose experiments fail."""
     refused: set[str] = field(default_factory=set)
     """Selection sources that are refused."""
+    removed: set[str] = field(default_factory=set)
+    """Selection sources whose experiments were removed after they had begun."""
     down: bool = False
     """Whether no experiment can be read."""
     outage: int = 0
@@ -96,6 +98,8 @@ class Lab:
         if not known:
             context.abort(grpc.StatusCode.NOT_FOUND, "there is no such experiment")
         (found,) = known
+        if found.spec.task.selection.source in self.removed:
+            context.abort(grpc.StatusCode.NOT_FOUND, "there is no such experiment")
         self.seen[found.id] = self.seen.get(found.id, 0) + 1
         if found.state in {PENDING, SELECTING}:
             self._advance(found)
@@ -209,6 +213,13 @@ def test_a_failed_cell_stops_no_other_and_is_tried_again(run, lab, tmp_path):
     lab.failing = set()
     assert run() == (True, ["r_a_1", "m_a_1"])
     assert f"suite/{CELLS[0].spec.digest}/2" in lab.stored
+
+
+def test_a_cell_whose_experiment_was_removed_stops_no_other(run, lab, tmp_path):
+    lab.removed = {"a.jsonl"}
+    assert run(CELLS[:2]) == (False, NAMES[1:2])
+    record = suite_status(SUITE.name, CELLS, tmp_path)[NAMES[0]]
+    assert (record.state, record.error) == ("failed", "there is no such experiment")
 
 
 def test_a_submitted_cell_is_not_submitted_again(run, lab, tmp_path):
