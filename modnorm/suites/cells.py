@@ -206,7 +206,8 @@ def _with_origins(suite: Suite, cells: Sequence[Cell]) -> Iterator[Cell]:
         if _is_origin(suite, cell.labels) and calibrates(cell.spec)
     }
     for cell in cells:
-        if not suite.profiles or _is_origin(suite, cell.labels) or not calibrates(cell.spec):
+        has_own = _is_origin(suite, cell.labels) or cell.spec.distillation is not None
+        if suite.profiles is None or has_own or not calibrates(cell.spec):
             yield cell
             continue
         origin = origins.get((cell.spec.model, cell.spec.calibration))

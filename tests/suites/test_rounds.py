@@ -77,6 +77,16 @@ def test_other_tables_read_the_first_search(load, distil, tables, tmp_path):
     assert profile_digest(read_suite(loaded, tmp_path / "out").runs[cell.id]) == "p"
 
 
+def test_a_distillation_uses_no_profile_of_another_cell(load):
+    tasks = {
+        name: {"task": bundled_task("countdown", selection=10, heldout=rows)}
+        for name, rows in (("puzzles", 10), ("more", 20))
+    }
+    profiles = {"axis": "task", "from": "puzzles"}
+    loaded = load(base=DISTILLED, axes={**AXES, "task": tasks}, profiles=profiles)
+    assert {cell.profile_of for cell in loaded.cells} == {None}
+
+
 def test_a_table_of_rounds_needs_distillations(load, tables):
     loaded = load(tables=[TABLE | {"rows": ["method", "task"]}])
     with pytest.raises(InvalidInputError, match="no distillation") as refused:
