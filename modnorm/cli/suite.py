@@ -84,9 +84,11 @@ def run(
 def plan(suite_file: SuiteFile, *, only: Only = None, set_: Settings = None) -> None:
     """Count experiments, candidates and evaluations of a suite."""
     from modnorm.suites.cost_estimate import plan_cells
+    from modnorm.suites.loading import in_suite
 
     loaded = _load(suite_file, set_, only)
-    plans = plan_cells(loaded.chosen)
+    with in_suite(suite_file):
+        plans = plan_cells(loaded.chosen)
     headings = {
         "candidates": "candidates",
         "search": "evaluations, search",

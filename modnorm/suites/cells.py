@@ -142,9 +142,7 @@ def naming_cell(labels: Mapping[str, str]) -> Iterator[None]:
         yield
     except InvalidInputError as error:
         raise InvalidInputError(
-            f"{error.field}: {error.message}",
-            field=f"cell {' / '.join(labels.values())}",
-            remedy=error.remedy,
+            error.reason, field=f"cell {' / '.join(labels.values())}", remedy=error.remedy
         ) from error
 
 

@@ -22,7 +22,7 @@ from modnorm.hints import one_of
 from modnorm.search.budgets import Budget, ensemble_budget, iterative_budget
 from modnorm.spec import DataSpec, DistillationSpec, ExperimentSpec
 from modnorm.spec_checks import rows_of, task_of
-from modnorm.suites.cells import Cell, calibrates, ensembles_of
+from modnorm.suites.cells import Cell, calibrates, ensembles_of, naming_cell
 from modnorm.tasks.catalogue import find_split
 from modnorm.tasks.row_loading import is_dataset, open_source
 
@@ -155,7 +155,7 @@ def _expected_experts(spec: ExperimentSpec) -> float:
 
 def _count(data: DataSpec, field: str) -> int:
     """Return the number of rows of a source; at least one."""
-    count = count_rows(data)
+    count = count_rows(data, field)
     if count is None and not is_dataset(data.source):
         list(open_source(data, field=field, roots=None).rows)  # raises the fault of the file
     if count == 0:
@@ -284,7 +284,8 @@ def plan_cells(cells: Sequence[Cell]) -> dict[str, Plan]:
     counted = cache(count_rows)
     plans = {}
     for cell in cells:
-        rows = {field: counted(data) for field, data in rows_of(cell.spec).items()}
+        with naming_cell(cell.labels):
+            rows = {field: counted(data, field) for field, data in rows_of(cell.spec).items()}
         plans[cell.id] = _plan(cell.spec, rows)
     return plans
 
@@ -358,18 +359,18 @@ def _budget(spec: ExperimentSpec, selection: int, heldout: int, development: int
     return ensemble_budget(prefixes[-1], experts, heldout, selection_rows=selection)
 
 
-def count_rows(data: DataSpec) -> int | None:
+def count_rows(data: DataSpec, field: str) -> int | None:
     """Return the number of rows that a spec uses; None if only the hub knows it."""
     if data.limit is not None:
         return data.limit
     if data.source.startswith(_SPLIT):
         name = data.source.removeprefix(_SPLIT)
-        split = find_split(name, field="task").splits[name.partition("/")[2]]
+        split = find_split(name, field=f"{field}.source").splits[name.partition("/")[2]]
         return max(0, split.rows - data.offset)
     if is_dataset(data.source):
         return None
     try:
-        rows = open_source(data, field="task", roots=None).rows
+        rows = open_source(data, field=field, roots=None).rows
         return max(0, sum(1 for _ in rows) - data.offset)
     except ModnormError:
         return None

@@ -108,6 +108,13 @@ def test_a_fault_of_a_cell_that_is_not_chosen_stops_no_command(
     assert [each["cell"] for each in told["cells"]] == ["m_1"]
 
 
+def test_a_plan_names_the_cell_whose_rows_it_cannot_find(refusal, tmp_path):
+    file = tmp_path / "one.yaml"
+    file.write_text(yaml.safe_dump(ONE_CELL).replace("bundled:countdown-heldout", "split:x/y"))
+    err = refusal("suite", "plan", file)
+    assert err.startswith(f"error: {file}: cell M / 1: task.heldout.source: there is no split")
+
+
 WAITED_FOR = "the calibrator [it is away]"
 
 
