@@ -22,7 +22,7 @@ _LONGEST_NAME = 100
 """In bytes; file systems accept 255."""
 _SHORT_FORMS = {
     **dict.fromkeys(("model", "method", "engine"), "name"),
-    **dict.fromkeys(("selection", "heldout", "development"), "source"),
+    **dict.fromkeys(("selection", "heldout", "development", "rows"), "source"),
 }
 """Sections that may be written as one string, and the field that the string sets."""
 

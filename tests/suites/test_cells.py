@@ -92,6 +92,7 @@ def test_a_profile_needs_a_cell_that_calibrates(load):
             {"heldout": {"limit": 3}},
             {"source": "rows.jsonl", "limit": 3},
         ),
+        ({"rows": "a.jsonl"}, {"rows": {"offset": 3}}, {"source": "a.jsonl", "offset": 3}),
         ({"name": "a"}, {"name": {"b": 1}}, {"b": 1}),
     ],
 )
