@@ -17,7 +17,7 @@ from modnorm.analysis.figures import write_figures
 from modnorm.analysis.parquet_files import read_ballots
 from modnorm.analysis.run import Run
 from modnorm.analysis.seeds import grid_interval
-from modnorm.analysis.uncertainty import ConfidenceInterval, sign_flip
+from modnorm.analysis.uncertainty import ConfidenceInterval, mean_interval, sign_flip
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
 from modnorm.search.answers import BASE_INDEX
@@ -201,7 +201,10 @@ def _claim_rows(
 def _difference_row(
     case: Mapping[str, object], data: TidySuite, table: BuiltTable
 ) -> tuple[str, ...]:
-    """Return the figures of a paired difference over the seeds that both places have."""
+    """Return the figures of a paired difference over the seeds that both places have.
+
+    Where the metric is no accuracy of rows, its interval is of the seeds alone, without a test.
+    """
     sides = [cast("Mapping[str, str | int]", case[side]) for side in ("of", "against")]
     metrics = [data.by_seed("metric", side).dropna() for side in sides]
     seeds = sorted(set(metrics[0].index) & set(metrics[1].index))
@@ -216,16 +219,20 @@ def _difference_row(
     votes = [data.at("correct", side).dropna(subset="value") for side in sides]
     grids = [each.pivot(index="seed", columns="item", values="value").loc[seeds] for each in votes]
     gaps = grids[0].to_numpy(dtype=float) - grids[1].to_numpy(dtype=float)
-    value = float((metrics[0].loc[seeds] - metrics[1].loc[seeds]).mean())
-    interval = grid_interval(gaps)
-    p = sign_flip(gaps.sum(axis=0).astype(int).tolist())
-    exact = "< 0.001" if p < 0.001 else f"{p:.3f}"
+    values = (metrics[0].loc[seeds] - metrics[1].loc[seeds]).to_numpy(dtype=float)
+    value, exact = float(values.mean()), ""
+    if np.allclose(100 * gaps.mean(axis=1), values):
+        interval = grid_interval(100 * gaps)
+        p = sign_flip(gaps.sum(axis=0).astype(int).tolist())
+        exact = "< 0.001" if p < 0.001 else f"{p:.3f}"
+    else:
+        interval = mean_interval(values.tolist())
     holds = "open"
     if interval is not None:
         sign = 1 if paper is None or paper >= 0 else -1
         low, high = sorted((sign * interval.lower, sign * interval.upper))
         holds = "yes" if low > 0 else "no, the opposite" if high < 0 else "not separated"
-    return label, str(len(seeds)), told, f"{value:+.2f}", _interval(interval, 100), exact, holds
+    return label, str(len(seeds)), told, f"{value:+.2f}", _interval(interval), exact, holds
 
 
 def _printed(table: BuiltTable, options: set[str]) -> float | None:
@@ -472,11 +479,11 @@ def _resampled(grid: recorded.Floats, digits: int) -> str:
     return f"{value:.{digits}f} {_interval(interval, digits=digits)}"
 
 
-def _interval(interval: ConfidenceInterval | None, factor: float = 1, *, digits: int = 1) -> str:
+def _interval(interval: ConfidenceInterval | None, *, digits: int = 1) -> str:
     if interval is None:
         return ""
     # Plus 0.0: a limit that is zero but for rounding has no sign.
-    low, high = (round(factor * limit, digits) + 0.0 for limit in (interval.lower, interval.upper))
+    low, high = (round(limit, digits) + 0.0 for limit in interval)
     return f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 

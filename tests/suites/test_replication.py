@@ -9,9 +9,18 @@ import pytest
 
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA
 from modnorm.analysis.run_files import ANSWERS
+from modnorm.suites.building import build_tables
+from modnorm.suites.outcomes import read_suite
 from scripts.joined_copies import join_copies
 from scripts.replication import CELLS, collect
-from scripts.replication_tables import BEGIN, END, _beyond, _Recorded, write_tables
+from scripts.replication_tables import (
+    BEGIN,
+    END,
+    _beyond,
+    _difference_row,
+    _Recorded,
+    write_tables,
+)
 from scripts.run_copies import unpack_run
 
 ROOT = Path(__file__).parents[2]
@@ -127,6 +136,29 @@ def test_copies_of_100_and_300_join_as_if_they_were_one_run(task, tmp_path):
     assert joined.candidates == first.candidates
     assert joined.full_voters == first.full_voters | second.full_voters
     assert join_copies([third, second, first], places, tmp_path / "none") is third
+
+
+def test_a_metric_that_is_no_accuracy_of_rows_has_an_interval_of_seeds(load, finish, tmp_path):
+    """As the balanced accuracy of USPTO-50K: all votes are equal, the metrics differ."""
+    table = {"kind": "metric", "title": "t", "rows": ["method", "N", "K"], "at": {"task": "more"}}
+    loaded = load(tables=[table])
+    metrics = {
+        "mn_more_42": 0.5,
+        "mn_more_43": 0.4,
+        "randopt_more_42": 0.3,
+        "randopt_more_43": 0.3,
+    }
+    for cell in loaded.cells:
+        if cell.id in metrics:
+            finish(cell, (0.1, 0.2, 0.3, 0.4), {(4, 2): metrics[cell.id]}, right=[2, 1, 0])
+    data = read_suite(loaded, tmp_path / "out")
+    places = {
+        side: {"method": method, "task": "more", "N": 4, "K": 2}
+        for side, method in (("of", "MN"), ("against", "RandOpt"))
+    }
+    (built,) = build_tables(data)
+    told = _difference_row({"label": "x", "paper": None, **places}, data, built)
+    assert told == ("x", "2", "", "+15.00", "[10.0, 20.0]", "", "yes")
 
 
 def test_a_run_with_a_failed_candidate_answers_no_question_about_selections(tmp_path):
