@@ -85,16 +85,21 @@ def accuracy_of(metric: float | None, rows: int, correct: int | None = None) -> 
 def search_entry(run: Run, model: str, size: int) -> SearchEntry:
     """Return the held-out figures of a round's search."""
     ensemble = max(
-        (each for each in run.ensembles if each.ensemble_size == size),
-        key=lambda each: each.population,
+        (each for each in run.document["ensembles"] if each["ensemble_size"] == size),
+        key=lambda each: each["population"],
     )
-    best = tuple(run.candidates)[ensemble.experts[0]]
+    best = ensemble["experts"][0]
+    expert = next(each for each in run.document["experts"] if each["index"] == best)
+    base, best_expert = (
+        Accuracy(metric=each["heldout_metric"], interval=each["heldout_interval"])
+        for each in (run.document["base"], expert)
+    )
     return SearchEntry(
         model=model,
-        base=accuracy_of(run.base.heldout_metric, ensemble.rows),
-        best_expert=accuracy_of(best.heldout_metric, ensemble.rows),
-        vote=accuracy_of(ensemble.metric, ensemble.rows, ensemble.correct),
-        population=ensemble.population,
+        base=base,
+        best_expert=best_expert,
+        vote=Accuracy(metric=ensemble["metric"], interval=ensemble["interval"]),
+        population=ensemble["population"],
         ensemble_size=size,
     )
 

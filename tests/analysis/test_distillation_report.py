@@ -1,11 +1,14 @@
 """The report of a distillation, and the gain that its student keeps."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from modnorm.analysis.distillation import describe_gain, gain_kept
+from modnorm.analysis.distillation import describe_gain, gain_kept, search_entry
+from modnorm.analysis.export import write_run
 from modnorm.analysis.report import render_distillation
+from modnorm.analysis.run import load_run
 from tests.analysis.distillations import make_document
 
 
@@ -36,6 +39,20 @@ def test_the_report_shows_rounds_datasets_and_the_best_student():
     assert "50.0 % [40.4, 59.6]" in page
     assert re.search(r"<td>3\.0000</td><td>0\.2500</td>", page)
     assert "24 s" in page
+
+
+def test_a_search_by_another_metric_has_no_interval_that_counts_rows(run, directory):
+    """A balanced accuracy may be a multiple of one row by chance, as the 0.2 of the base is."""
+    write_run(directory, run)
+    counted = search_entry(load_run(directory), "tiny", 10)
+    assert counted["base"]["interval"] == pytest.approx((0.118, 0.318), abs=0.001)
+    assert counted["population"] == 48
+    balanced = [replace(each, metric=each.metric + 0.001) for each in run.ensembles]
+    write_run(directory, replace(run, ensembles=balanced))
+    entry = search_entry(load_run(directory), "tiny", 10)
+    models = entry["base"], entry["best_expert"], entry["vote"]
+    assert [each["interval"] for each in models] == [None, None, None]
+    assert entry["best_expert"]["metric"] == counted["best_expert"]["metric"]
 
 
 def test_names_are_text():
