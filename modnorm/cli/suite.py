@@ -57,9 +57,14 @@ def run(
     loaded = _load(suite_file, set_, only)
     cells = loaded.chosen
     from modnorm.client.run_directory import RunDirectory, hold
+    from modnorm.suites.building import build_tables
     from modnorm.suites.cells import naming_cell
     from modnorm.suites.loading import in_suite
+    from modnorm.suites.outcomes import TidySuite
 
+    if not (only or set_):  # the tables are of the whole suite as the file has it
+        with in_suite(suite_file):
+            build_tables(TidySuite(loaded, {}, {}, {}))
     directory = _directory(out, loaded)
     RunDirectory(directory).check_holds_no_run()
     if server is None:

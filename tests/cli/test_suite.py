@@ -115,6 +115,24 @@ def test_a_plan_names_the_cell_whose_rows_it_cannot_find(refusal, tmp_path):
     assert err.startswith(f"error: {file}: cell M / 1: task.heldout.source: there is no split")
 
 
+def test_a_table_without_cells_is_refused_before_any_cell_runs(refusal, tmp_path):
+    place = {"method": "M", "N": 2, "K": 1}
+    pair = {"label": "x", "of": place, "against": {**place, "method": "Other"}}
+    table = {"kind": "difference", "title": "t", "ensemble_sizes": [1], "compare": [pair]}
+    options = {
+        "M": {"method": {"name": "modular_norm", "radius": 0.2}},
+        "Other": {"method": {"name": "randopt", "sigma": 0.01}},
+    }
+    suite = {**ONE_CELL, "axes": {"method": options}, "tables": [table]}
+    file, out = tmp_path / "two.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump({**suite, "exclude": [{"method": "Other"}]}))
+    err = refusal("suite", "run", file, "--out", out)
+    assert err.startswith(f"error: {file}:")
+    assert " tables.0: " in err
+    assert err.endswith("selects no ensemble\n")
+    assert not out.exists()
+
+
 WAITED_FOR = "the calibrator [it is away]"
 
 
