@@ -25,7 +25,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.spec.reading import differences
 from modnorm.suites.cells import Cell, ensembles_of
 from modnorm.suites.loading import LoadedSuite
-from modnorm.suites.suite_file import Pick
+from modnorm.suites.suite_file import NUMBERS, Pick
 
 _IGNORED = ("failures", "name")
 """Sections of a spec that change no answer."""
@@ -284,7 +284,9 @@ class TidySuite:
         """Return the rows of a measure in a place: those of one cell or ensemble for each seed."""
         of_ensembles = "N" in MEASURES[measure].keys
         places = select(self.ensembles if of_ensembles else self.cells, pick)
-        if places.empty:
+        # Settings of a trial may change the sizes, so that no cell has an N or K of the tables.
+        sizes = [axis for axis in NUMBERS if axis in pick]
+        if places.empty and all(pick[axis] in {*self.ensembles[axis]} for axis in sizes):
             what = "ensemble" if of_ensembles else "cell"
             raise InvalidInputError(f"{dict(pick)} selects no {what}", field=self.place)
         if places["seed"].duplicated().any():

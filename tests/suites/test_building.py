@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.suites.rendering import Printed
+from modnorm.suites import load_suite
+from modnorm.suites.loading import setting
+from modnorm.suites.rendering import Printed, to_markdown
 from tests.faults import error_at
 
 METRIC: dict[str, Any] = {
@@ -231,6 +233,19 @@ def test_published_figures_are_numbers(build, values):
     paper = {"source": "p", "values": {"MN": {4: {"more": values}}}}
     with pytest.raises(InvalidInputError, match="neither a mean nor"):
         build({**METRIC, "at": {"K": 2}, "paper": paper}, {})
+
+
+def test_tables_stay_empty_in_a_trial_with_other_sizes(write, tables):
+    compared = {"label": "x", **SIZES}
+    specs = [
+        {**METRIC, "at": {"N": 4, "K": 2}},
+        {"kind": "difference", "title": "d", "ensemble_sizes": [2], "compare": [compared]},
+        {"kind": "support", "title": "s", "compare": [compared]},
+    ]
+    sizes = setting("population={size: 3, prefixes: [3], ensemble_sizes: [3]}")
+    built = tables(load_suite(write(tables=specs), [sizes]))
+    assert [table.rows for table in built] == [()] * 3
+    assert [to_markdown(table).count("|\n") for table in built] == [2, 2, 4]
 
 
 def test_a_pick_that_points_to_no_or_several_cells_is_refused(build):
