@@ -186,12 +186,13 @@ def _check_sizes(suite: Suite, cells: Sequence[Cell]) -> None:
     for index, table in enumerate(suite.tables):
         for field, pick in table.references():
             for axis in (each for each in NUMBERS if each in pick):
-                known, size = reported[axis], int(pick[axis])
+                known, option = reported[axis], pick[axis]
                 # A tail table takes the first N candidates of a population, for any N.
-                is_prefix = isinstance(table, TailTable) and axis == "N" and size < max(known)
-                if size not in known and not is_prefix:
+                is_tail = isinstance(table, TailTable) and axis == "N"
+                sizes = list(map(str, sorted(known)))
+                if str(option) not in sizes and not (is_tail and int(option) < max(known)):
                     raise InvalidInputError(
-                        f"{axis} has no option {size}, only {', '.join(map(str, sorted(known)))}",
+                        f"{axis} has no option {option}, only {', '.join(sizes)}",
                         field=f"tables.{index}.{field}",
                     )
 

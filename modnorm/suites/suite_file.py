@@ -125,12 +125,22 @@ class MetricTable(_RowTable):
             raise ValueError("reduction needs N and K among the rows, no columns, no base_row")
         return self
 
+    @model_validator(mode="after")
+    def _contrast_is_of_rows_or_columns(self) -> Self:
+        if self.contrast is not None and self.contrast.axis not in self.axes:
+            raise field_fault(
+                "contrast.axis", f"must be of the rows or columns: {', '.join(self.axes)}"
+            )
+        return self
+
     def references(self) -> Iterator[tuple[str, Pick]]:
         """Yield the options that the table names, by field."""
         yield "at", self.at
         yield "reduction", self.reduction
         if self.contrast is not None:
-            yield "contrast", {self.contrast.axis: self.contrast.of}
+            for option in (self.contrast.of, *self.contrast.against):
+                if option != self.base_row:
+                    yield "contrast", {self.contrast.axis: option}
         for label, pick in self.at_row.items():
             yield f"at_row.{label}", {**pick, self.rows[0]: label}
 

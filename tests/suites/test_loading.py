@@ -97,6 +97,21 @@ def test_a_suite_extends_another_one(write, tmp_path):
             "K has no option 5, only 1, 2",
         ),
         ({"tables": [{**METRIC, "reduction": {"N": 4}}]}, "tables.0", "N and K among"),
+        (
+            {"tables": [{**METRIC, "contrast": {"axis": "task", "of": "more", "against": []}}]},
+            "tables.0.contrast.axis",
+            "must be of the rows or columns: method",
+        ),
+        (
+            {"tables": [{**METRIC, "contrast": {"axis": "method", "of": "MN", "against": ["x"]}}]},
+            "tables.0.contrast",
+            "method has no option 'x', only RandOpt, MN",
+        ),
+        (
+            {"tables": [{**METRIC, "rows": ["N"], "at_row": {"x": {"K": 1}}}]},
+            "tables.0.at_row.x",
+            "N has no option x, only 2, 4",
+        ),
         ({"tables": [{**METRIC, "kind": "x"}]}, "tables.0.kind", "no 'x' here, only metric, diff"),
         ({"tables": [{**METRIC, "at": {"N": "all"}}]}, "tables.0.at", "N must be a whole number"),
         ({"tables": [{**SURVIVAL, "rows": ["N"]}]}, "tables.0.rows", "N is equal in all cells"),
