@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypedDict, cast
+from typing import Literal, cast
 
-from modnorm.analysis.run import Run
-from modnorm.analysis.run_files import DISTILLATION, read_document
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from modnorm.analysis.run import Run, read_document
+from modnorm.analysis.run_files import DISTILLATION
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
 SCHEMA: Literal["modnorm-distillation-1"] = "modnorm-distillation-1"
@@ -77,6 +80,9 @@ class DistillationDocument(TypedDict):
     rounds: list[RoundEntry]
 
 
+_CHECK = TypeAdapter(DistillationDocument)
+
+
 def accuracy_of(metric: float | None, rows: int, correct: int | None = None) -> Accuracy:
     """Return an accuracy with its Wilson interval, as `accuracy_interval` does."""
     return Accuracy(metric=metric, interval=accuracy_interval(metric, rows, correct))
@@ -116,8 +122,7 @@ def round_directory(directory: Path, round_number: int) -> Path:
 
 def load_distillation(directory: Path) -> DistillationDocument:
     """Read the document of a distillation's directory."""
-    _, document = read_document(directory / DISTILLATION, SCHEMA, "distillation")
-    return cast("DistillationDocument", document)
+    return read_document(directory / DISTILLATION, SCHEMA, "distillation", _CHECK)
 
 
 def best_entry(document: DistillationDocument) -> RoundEntry:

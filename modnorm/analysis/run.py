@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
+from typing import TypeVar, cast
 
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
@@ -32,19 +32,20 @@ from modnorm.analysis.run_files import (
     PREDICTIONS,
     PROFILE,
     RESULTS,
+    REWRITE,
     SCALE_MAP,
     SPEC,
     TIMINGS,
     VOTES,
     describe_seconds,
     not_a_run,
-    read_document,
     rows_file,
     runs_inside,
     unreadable,
 )
 from modnorm.analysis.votes import VoteRecord
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.files import read_fault
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.hints import require_name
 from modnorm.perturbation.descriptor import Descriptor
@@ -54,6 +55,7 @@ from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.spec.section import located_fault
 
 _FIELD = "run"
+DocumentT = TypeVar("DocumentT")
 _COLUMNS = ("population", "ensemble_size", "metric", "lower", "upper", "correct", "rows")
 """Columns of the table of a run."""
 _VOTE_COUNTS = MappingProxyType(
@@ -324,17 +326,39 @@ def load_run(directory: Path | str) -> Run:
     results = path / RESULTS
     if not results.is_file():
         raise _no_results(path)
-    text, document = read_document(results, SCHEMA, "run")
+    document = read_document(results, SCHEMA, "run", _CHECK)
+    return Run(path, document, path.resolve().name)
+
+
+def read_document(path: Path, schema: str, kind: str, check: TypeAdapter[DocumentT]) -> DocumentT:
+    """Return the JSON document of a run or of a distillation; fields of newer versions stay."""
     try:
-        _CHECK.validate_json(text, strict=True)
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text)
+    except (OSError, RecursionError, ValueError) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {read_fault(error)}",
+            field="directory",
+            remedy=f"name the folder that a finished {kind} was written to"
+            if isinstance(error, FileNotFoundError)
+            else REWRITE,
+        ) from error
+    if not isinstance(document, dict) or document.get("schema") != schema:
+        raise InvalidInputError(
+            f"{path} does not have the schema {schema}",
+            field="directory",
+            remedy=f"another version wrote it: run this {kind} again, in another directory",
+        )
+    try:
+        check.validate_json(text, strict=True)
     except ValidationError as error:
         raise InvalidInputError(
-            f"{results} is damaged: {located_fault(error)}",
+            f"{path} is damaged: {located_fault(error)}",
             field="directory",
-            remedy="copy the directory again; where the run was made, delete this file, and the "
-            "same `modnorm run` writes it again",
+            remedy=f"copy the directory again; where the {kind} was made, delete this file, and "
+            "the same command writes it again",
         ) from error
-    return Run(path, cast("ResultsDocument", document), path.resolve().name)
+    return cast("DocumentT", document)
 
 
 def stored_spec(directory: Path) -> ExperimentSpec:

@@ -14,13 +14,11 @@
 - `results.json`: everything that depends on the experiment alone; written last
 """
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from modnorm.errors import InvalidInputError
-from modnorm.files import read_fault
 
 SPEC, TIMINGS, RESULTS = "spec.json", "timings.json", "results.json"
 ANSWERS, VOTES, DESCRIPTORS = "answers.parquet", "votes.parquet", "descriptors.parquet"
@@ -57,28 +55,6 @@ def rows_file(split: str) -> str:
 def rescored_file(scorer: str) -> str:
     """Return the name of the file that holds the figures of another scorer."""
     return f"rescored-{scorer}.json"
-
-
-def read_document(path: Path, schema: str, kind: str) -> tuple[str, dict[str, object]]:
-    """Return the text and the content of a JSON document of a run or of a distillation."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        document = json.loads(text)
-    except (OSError, RecursionError, ValueError) as error:
-        raise InvalidInputError(
-            f"cannot read {path}: {read_fault(error)}",
-            field="directory",
-            remedy=f"name the folder that a finished {kind} was written to"
-            if isinstance(error, FileNotFoundError)
-            else REWRITE,
-        ) from error
-    if not isinstance(document, dict) or document.get("schema") != schema:
-        raise InvalidInputError(
-            f"{path} does not have the schema {schema}",
-            field="directory",
-            remedy=f"another version wrote it: run this {kind} again, in another directory",
-        )
-    return text, document
 
 
 def unreadable(path: Path, error: Exception) -> InvalidInputError:

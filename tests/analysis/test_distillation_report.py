@@ -1,15 +1,18 @@
 """The report of a distillation, and the gain that its student keeps."""
 
+import json
 import re
 from dataclasses import replace
+from functools import reduce
 
 import pytest
 
-from modnorm.analysis.distillation import describe_gain, gain_kept, search_entry
+from modnorm.analysis.distillation import describe_gain, gain_kept, load_distillation, search_entry
 from modnorm.analysis.export import write_run
 from modnorm.analysis.report import render_distillation
 from modnorm.analysis.run import load_run
 from tests.analysis.distillations import make_document
+from tests.faults import error_at
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,20 @@ def test_a_search_by_another_metric_has_no_interval_that_counts_rows(run, direct
     models = entry["base"], entry["best_expert"], entry["vote"]
     assert [each["interval"] for each in models] == [None, None, None]
     assert entry["best_expert"]["metric"] == counted["best_expert"]["metric"]
+
+
+def test_a_damaged_document_is_refused_with_its_place(tmp_path):
+    document, file = make_document(0.2, [0.6], [0.5]), tmp_path / "distillation.json"
+    file.write_text(json.dumps(document))
+    assert load_distillation(tmp_path) == json.loads(json.dumps(document))
+    for path in (("rounds",), ("rounds", 1, "search", "vote", "metric"), ("rounds", 0, "budget")):
+        damaged = json.loads(json.dumps(document))
+        *above, last = path
+        holder = reduce(lambda inner, step: inner[step], above, damaged)
+        holder[last] = "text"
+        file.write_text(json.dumps(damaged))
+        with error_at("directory", f"{file} is damaged: {'.'.join(map(str, path))}: "):
+            load_distillation(tmp_path)
 
 
 def test_names_are_text():
