@@ -160,11 +160,14 @@ def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]
         "search": phases.get("sampling", 0.0) + phases.get("selecting", 0.0),
         "final": phases.get("voting", 0.0),
     }
-    deducted = base.seconds * (not base.reused) + base.heldout_seconds * (not base.heldout_reused)
     workers = {candidate.worker for candidate in run.candidates if candidate.worker}
+    here = {each.worker for each in (base, *run.candidates) if each.worker and not each.reused}
+    # The base's share of the wall is unknown where several workers shared it.
+    of_base = base.seconds * (not base.reused) + base.heldout_seconds * (not base.heldout_reused)
+    deducted = of_base if len(here) == 1 else 0.0
     return {
         "search": phases.get("sampling", 0.0) + device["search"],
-        "end_to_end": max(0.0, sum(wall.values()) - (deducted if len(workers) == 1 else 0.0)),
+        "end_to_end": max(0.0, sum(wall.values()) - deducted),
         "workers": len(workers),
         "wall": wall,
         "device": device,

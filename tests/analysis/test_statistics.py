@@ -149,6 +149,14 @@ def test_time_of_a_base_that_was_reused_is_not_deducted(run):
     assert scope["device"] == {"search": 72.0, "final": 24.0, "base": 4.0}
 
 
+def test_workers_of_reused_results_share_no_wall(run):
+    found = timed(run, workers=("one", "two"))
+    candidates = [replace(one, reused=one.worker == "two") for one in found.candidates]
+    scope = timing_scope(replace(found, candidates=candidates), PHASES)
+    assert scope["workers"] == 2
+    assert scope["end_to_end"] == pytest.approx(103.0 - 4.0)
+
+
 def test_time_of_the_base_is_inside_where_several_workers_shared_the_wall(run):
     scope = timing_scope(timed(run, workers=("one", "two")), PHASES)
     assert scope["workers"] == 2
