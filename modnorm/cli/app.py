@@ -80,7 +80,10 @@ def main() -> None:
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed; the next file would get its descriptor
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            # Otherwise child processes would find it closed.
+            os.set_inheritable(descriptor, True)  # noqa: FBT003 - takes no keywords
+            setattr(sys, name, os.fdopen(descriptor, mode))
     output.as_json = "--json" in sys.argv  # of a command whose options are not read yet
     # Otherwise the interpreter looks for garbage among all objects before it ends, for seconds.
     atexit.register(gc.freeze)

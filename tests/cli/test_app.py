@@ -71,8 +71,14 @@ def test_a_wrong_value_of_an_option_is_refused_in_our_words(refusal, line, words
     assert err.startswith(f"error: invalid value for {words} (modnorm {line[0]} --help)")
 
 
-CLOSED = """
+STREAMS = """
 import os, sys
+null = os.stat(os.devnull).st_rdev
+if any(os.fstat(number).st_rdev != null for number in (0, 1, 2)):
+    sys.exit(1)
+"""
+CLOSED = f"""
+import subprocess, sys
 from modnorm.cli import main
 from modnorm.process_output import own_stream
 
@@ -80,11 +86,13 @@ try:
     main()
 except SystemExit as ended:
     own_stream("stdout").buffer.write(b"answer")
-    null = os.stat(os.devnull).st_rdev
-    sys.exit(ended.code or any(os.fstat(number).st_rdev != null for number in (0, 1, 2)))
+    if ended.code:
+        raise
+{STREAMS}
+subprocess.run([sys.executable, "-c", {STREAMS!r}], check=True)
 """
 
 
-def test_closed_streams_are_those_of_the_null_device():
+def test_closed_streams_are_those_of_the_null_device_in_child_processes_too():
     closed = 'exec "$0" "$@" <&- >&- 2>&-'
     subprocess.run(["sh", "-c", closed, sys.executable, "-c", CLOSED, "version"], check=True)
