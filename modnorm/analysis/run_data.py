@@ -36,6 +36,7 @@ class CandidateRow:
     reused: bool = False
     """Whether its score is that of an earlier run."""
     heldout_attempts: int = 0
+    heldout_worker: str = ""
     heldout_seconds: float = 0.0
     """Time that answering the held-out rows took."""
     heldout_reused: bool = False

@@ -161,10 +161,12 @@ def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]
         "final": phases.get("voting", 0.0),
     }
     workers = {candidate.worker for candidate in run.candidates if candidate.worker}
-    here = {each.worker for each in (base, *run.candidates) if each.worker and not each.reused}
+    models = (base, *run.candidates)
+    here = {each.worker for each in models if not each.reused}
+    here |= {each.heldout_worker for each in models if not each.heldout_reused}
     # The base's share of the wall is unknown where several workers shared it.
     of_base = base.seconds * (not base.reused) + base.heldout_seconds * (not base.heldout_reused)
-    deducted = of_base if len(here) == 1 else 0.0
+    deducted = of_base if len(here - {""}) == 1 else 0.0
     return {
         "search": phases.get("sampling", 0.0) + device["search"],
         "end_to_end": max(0.0, sum(wall.values()) - deducted),

@@ -157,6 +157,17 @@ def test_workers_of_reused_results_share_no_wall(run):
     assert scope["end_to_end"] == pytest.approx(103.0 - 4.0)
 
 
+def test_workers_that_answered_held_out_rows_share_the_wall_too(run):
+    found = timed(run)
+    scored = [replace(one, reused=True) for one in found.candidates]
+    base = replace(found.base, reused=True, heldout_worker="two")
+    new_rows = replace(found, candidates=scored, base=base)
+    assert timing_scope(new_rows, PHASES)["end_to_end"] == pytest.approx(103.0 - 1.0)
+    voting = [replace(found.candidates[0], heldout_worker="two"), *found.candidates[1:]]
+    several = replace(found, candidates=voting)
+    assert timing_scope(several, PHASES)["end_to_end"] == pytest.approx(103.0)
+
+
 def test_time_of_the_base_is_inside_where_several_workers_shared_the_wall(run):
     scope = timing_scope(timed(run, workers=("one", "two")), PHASES)
     assert scope["workers"] == 2

@@ -261,6 +261,7 @@ def candidate_row(jobs: CandidateJobs) -> CandidateRow:
         seconds=_seconds(job),
         reused=job.is_reused,
         heldout_attempts=heldout.attempts,
+        heldout_worker=heldout.worker,
         heldout_seconds=_seconds(heldout),
         heldout_reused=heldout.is_reused,
         error=with_remedy(job.error, job.remedy) if job.state is JobState.FAILED else "",
