@@ -67,10 +67,14 @@ def make_cells(
                 raise
             is_whole = False
     _check_names(cells)
-    # Settings may change the sizes, for a trial whose tables stay empty.
-    if is_whole and not any({"population", "iterative"} & each.keys() for each in settings):
+    if is_whole and not changes_sizes(settings):
         _check_sizes(suite, cells)
     return tuple(_with_origins(suite, cells))
+
+
+def changes_sizes(settings: Sequence[Fragment]) -> bool:
+    """Return whether settings may change N or K, for a trial whose tables may stay empty."""
+    return any({"population", "iterative"} & fragment.keys() for fragment in settings)
 
 
 def overlay(lower: Fragment, upper: Fragment) -> dict[str, object]:

@@ -23,9 +23,9 @@ from modnorm.analysis.run import Run, load_run
 from modnorm.analysis.run_files import RESULTS
 from modnorm.errors import InvalidInputError
 from modnorm.spec.reading import differences
-from modnorm.suites.cells import Cell, ensembles_of
+from modnorm.suites.cells import Cell, changes_sizes, ensembles_of
 from modnorm.suites.loading import LoadedSuite
-from modnorm.suites.suite_file import NUMBERS, Pick
+from modnorm.suites.suite_file import Pick
 
 _IGNORED = ("failures", "name")
 """Sections of a spec that change no answer."""
@@ -284,9 +284,7 @@ class TidySuite:
         """Return the rows of a measure in a place: those of one cell or ensemble for each seed."""
         of_ensembles = "N" in MEASURES[measure].keys
         places = select(self.ensembles if of_ensembles else self.cells, pick)
-        # Settings of a trial may change the sizes, so that no cell has an N or K of the tables.
-        sizes = [axis for axis in NUMBERS if axis in pick]
-        if places.empty and all(pick[axis] in {*self.ensembles[axis]} for axis in sizes):
+        if places.empty and not changes_sizes(self.loaded.settings):
             what = "ensemble" if of_ensembles else "cell"
             raise InvalidInputError(f"{dict(pick)} selects no {what}", field=self.place)
         if places["seed"].duplicated().any():
