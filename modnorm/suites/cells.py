@@ -55,21 +55,23 @@ def make_cells(
     The fragments of `settings` are laid over every cell last. A cell with a fault is left out if
     `only` names other cells, and those need no profile of it.
     """
-    cells, is_whole = [], True
+    cells, faults, is_whole = [], list[InvalidInputError](), True
     for options, seed in product(product(*suite.axes.values()), suite.seeds):
         labels = dict(zip((*suite.axes, "seed"), (*options, str(seed)), strict=True))
         if any(matches(labels, where) for where in suite.exclude):
             continue
         try:
             cells.append(_cell(suite, labels, seed, settings))
-        except InvalidInputError:
-            if matches(labels, only) or _is_origin(suite, labels):
+        except InvalidInputError as error:
+            if matches(labels, only):
                 raise
             is_whole = False
+            if _is_origin(suite, labels):
+                faults.append(error)
     _check_names(cells)
     if is_whole and not changes_sizes(settings):
         _check_sizes(suite, cells)
-    return tuple(_with_origins(suite, cells))
+    return tuple(_with_origins(suite, cells, only, faults))
 
 
 def changes_sizes(settings: Sequence[Fragment]) -> bool:
@@ -201,8 +203,13 @@ def _check_sizes(suite: Suite, cells: Sequence[Cell]) -> None:
                     )
 
 
-def _with_origins(suite: Suite, cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Set the cell whose profile each cell uses, if the suite shares profiles."""
+def _with_origins(
+    suite: Suite, cells: Sequence[Cell], only: Where, faults: Sequence[InvalidInputError]
+) -> Iterator[Cell]:
+    """Set the cell whose profile each cell uses, if the suite shares profiles.
+
+    `faults` are those of left out cells whose profiles others use.
+    """
     origins = {
         (cell.spec.model, cell.spec.calibration): cell.id
         for cell in reversed(cells)
@@ -214,13 +221,14 @@ def _with_origins(suite: Suite, cells: Sequence[Cell]) -> Iterator[Cell]:
             yield cell
             continue
         origin = origins.get((cell.spec.model, cell.spec.calibration))
-        if origin is None:
-            raise InvalidInputError(
+        if origin is not None:
+            yield replace(cell, profile_of=origin)
+        elif matches(cell.labels, only):
+            raise next(iter(faults), None) or InvalidInputError(
                 f"no cell calibrates the model of {cell.id}",
                 field="profiles.from",
                 remedy="do not exclude the option, or name the profile with method.profile",
             )
-        yield replace(cell, profile_of=origin)
 
 
 def _is_origin(suite: Suite, labels: Mapping[str, str]) -> bool:

@@ -108,6 +108,35 @@ def test_a_fault_of_a_cell_that_is_not_chosen_stops_no_command(
     assert [each["cell"] for each in told["cells"]] == ["m_1"]
 
 
+@pytest.mark.parametrize(
+    ("excluded", "fault"),
+    [
+        ([], "cell M / puzzles / 1: method.radius: "),
+        ([{"method": "M", "task": "puzzles"}], "profiles.from: no cell calibrates"),
+    ],
+)
+def test_a_fault_of_a_profile_stops_only_cells_that_use_it(
+    refusal, modnorm_json, tmp_path, excluded, fault
+):
+    methods = {
+        "M": {"method": {"name": "modular_norm", "radius": 0.2}},
+        "Other": {"method": {"name": "randopt", "sigma": 0.01}},
+    }
+    suite = {
+        **ONE_CELL,
+        "axes": {"method": methods, "task": {"puzzles": {}, "more": {}}},
+        "profiles": {"axis": "task", "from": "puzzles"},
+        "exclude": excluded,
+        "overrides": [
+            {"where": {"method": "M", "task": "puzzles"}, "set": {"method": {"radius": -1}}}
+        ],
+    }
+    file = tmp_path / "four.yaml"
+    file.write_text(yaml.safe_dump(suite))
+    assert fault in refusal("suite", "plan", file, "--only", "method=M", "--only", "task=more")
+    assert modnorm_json("suite", "plan", file, "--only", "method=Other")["experiments"] == 2
+
+
 def test_a_plan_names_the_cell_whose_rows_it_cannot_find(refusal, tmp_path):
     file = tmp_path / "one.yaml"
     file.write_text(yaml.safe_dump(ONE_CELL).replace("bundled:countdown-heldout", "split:x/y"))
