@@ -218,13 +218,14 @@ def _run_cells(
 def find_profiles(
     loaded: "LoadedSuite", cells: "Sequence[Cell]", directory: Path, *, calibrate: bool
 ) -> dict[str, str]:
-    """Return the profiles of finished cells, by cell.
+    """Return the profiles of those finished cells that run or whose profile others use, by cell.
 
     With `calibrate`, those that some cells need from cells which do not run are calibrated.
     """
     from modnorm.suites.outcomes import load_finished, profile_digest
 
-    finished, *_ = load_finished(loaded.cells, directory)
+    known = {cell.id for cell in cells} | {cell.profile_of for cell in cells}
+    finished, *_ = load_finished([cell for cell in loaded.cells if cell.id in known], directory)
     running = {cell.id for cell in cells} - finished.keys()
     wanted = {cell.profile_of for cell in cells if cell.id in running}
     origins = [cell for cell in loaded.cells if cell.id in wanted - running - finished.keys()]

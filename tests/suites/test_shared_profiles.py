@@ -2,6 +2,7 @@
 
 import pytest
 
+from modnorm.analysis.run_files import RESULTS
 from modnorm.calibration.profile import Profile
 from modnorm.cli.suite import find_profiles
 
@@ -29,3 +30,12 @@ def test_the_profile_of_a_cell_that_does_not_run_is_calibrated_once(load, cache,
     assert Profile.load(cache / "profiles" / f"{digest}.json").digest == digest
     assert find_profiles(loaded, alone, tmp_path, calibrate=True) == found
     assert find_profiles(loaded, loaded.cells, tmp_path, calibrate=True) == {}
+
+
+def test_damaged_results_of_a_cell_whose_profile_is_not_used_are_not_read(load, tmp_path):
+    loaded = load(profiles={"axis": "task", "from": "puzzles"})
+    damaged, *_, chosen = loaded.cells
+    assert chosen.profile_of != damaged.id
+    (tmp_path / damaged.id).mkdir()
+    (tmp_path / damaged.id / RESULTS).write_text("{}")
+    assert find_profiles(loaded, [chosen], tmp_path, calibrate=False) == {}
