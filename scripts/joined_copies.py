@@ -35,7 +35,8 @@ def join_copies(
 
     The copies differ in sizes only. It is the first copy if that has all; else a run in a new
     directory, with the candidates and the times of the largest copy. Where several copies have an
-    (N, K), that of the largest counts.
+    (N, K), that of the largest counts. Answers of a candidate in several copies may differ by
+    rounding: votes are of the copy of their (N, K), `answers.parquet` has those of the largest.
     """
     scales = "scale_map_digest"  # candidates of other scales are others
     alike = [one for one in copies if one.provenance[scales] == copies[0].provenance[scales]]

@@ -203,7 +203,8 @@ def _difference_row(
 ) -> tuple[str, ...]:
     """Return the figures of a paired difference over the seeds that both places have.
 
-    Where the metric is no accuracy of rows, its interval is of the seeds alone, without a test.
+    Where the metric is no accuracy of rows, its interval is of the seeds alone: the least and the
+    largest of three, which no claim rests on.
     """
     sides = [cast("Mapping[str, str | int]", case[side]) for side in ("of", "against")]
     metrics = [data.by_seed("metric", side).dropna() for side in sides]
@@ -220,19 +221,16 @@ def _difference_row(
     grids = [each.pivot(index="seed", columns="item", values="value").loc[seeds] for each in votes]
     gaps = grids[0].to_numpy(dtype=float) - grids[1].to_numpy(dtype=float)
     values = (metrics[0].loc[seeds] - metrics[1].loc[seeds]).to_numpy(dtype=float)
-    value, exact = float(values.mean()), ""
-    if np.allclose(100 * gaps.mean(axis=1), values):
-        interval = grid_interval(100 * gaps)
-        p = sign_flip(gaps.sum(axis=0).astype(int).tolist())
-        exact = "< 0.001" if p < 0.001 else f"{p:.3f}"
-    else:
-        interval = mean_interval(values.tolist())
-    holds = "open"
+    start = (label, str(len(seeds)), told, f"{values.mean():+.2f}")
+    if not np.allclose(100 * gaps.mean(axis=1), values):
+        return *start, _interval(mean_interval(values.tolist())), "", "too few seeds to tell"
+    p = sign_flip(gaps.sum(axis=0).astype(int).tolist())
+    interval, holds = grid_interval(100 * gaps), "open"
     if interval is not None:
         sign = 1 if paper is None or paper >= 0 else -1
         low, high = sorted((sign * interval.lower, sign * interval.upper))
         holds = "yes" if low > 0 else "no, the opposite" if high < 0 else "not separated"
-    return label, str(len(seeds)), told, f"{value:+.2f}", _interval(interval), exact, holds
+    return *start, _interval(interval), "< 0.001" if p < 0.001 else f"{p:.3f}", holds
 
 
 def _printed(table: BuiltTable, options: set[str]) -> float | None:

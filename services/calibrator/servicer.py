@@ -91,7 +91,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         """Stream progress, then the profile."""
         work = await self._resolutions.run(make_calibration, request, self._roots)
         # The first use of the key may digest the model.
-        stored = await asyncio.to_thread(lambda: self._store.find(work.key))
+        stored = await self._resolutions.run(lambda: self._store.find(work.key))
         if stored is not None:
             yield _response(stored)
             return

@@ -158,7 +158,7 @@ def test_a_metric_that_is_no_accuracy_of_rows_has_an_interval_of_seeds(load, fin
     }
     (built,) = build_tables(data)
     told = _difference_row({"label": "x", "paper": None, **places}, data, built)
-    assert told == ("x", "2", "", "+15.00", "[10.0, 20.0]", "", "yes")
+    assert told == ("x", "2", "", "+15.00", "[10.0, 20.0]", "", "too few seeds to tell")
 
 
 def test_a_run_with_a_failed_candidate_answers_no_question_about_selections(tmp_path):

@@ -4,7 +4,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Lock
@@ -109,12 +109,13 @@ class EvaluationCache:
             connection = sqlite3.connect(
                 self._path, timeout=_BUSY_SECONDS, check_same_thread=False
             )
-            with ExitStack() as on_error:
-                on_error.callback(connection.close)
+            try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
                 connection.execute(_TABLE)
-                on_error.pop_all()
+            except sqlite3.Error:
+                connection.close()
+                raise
             self._connection = connection
         return self._connection
 
