@@ -54,7 +54,7 @@ def run(
     Started again, the same command resumes: it repeats no finished cell and retries failed ones. A
     cell that fails stops no other; the exit code is then 1.
     """
-    loaded = _load(suite_file, set_, only)
+    loaded = _load_checked(suite_file, set_, only)
     cells = loaded.chosen
     from modnorm.client.run_directory import RunDirectory, hold
     from modnorm.suites.building import build_tables
@@ -91,7 +91,7 @@ def plan(suite_file: SuiteFile, *, only: Only = None, set_: Settings = None) -> 
     from modnorm.suites.cost_estimate import plan_cells
     from modnorm.suites.loading import in_suite
 
-    loaded = _load(suite_file, set_, only)
+    loaded = _load_checked(suite_file, set_, only)
     with in_suite(suite_file):
         plans = plan_cells(loaded.chosen)
     headings = {
@@ -143,6 +143,21 @@ def _load(path: Path, set_: Sequence[str] | None, only: Sequence[str] | None) ->
     from modnorm.suites.loading import setting
 
     return _settled(path, [setting(text) for text in set_ or ()], only)
+
+
+def _load_checked(
+    path: Path, set_: Sequence[str] | None, only: Sequence[str] | None
+) -> "LoadedSuite":
+    """Load a suite; refuse a fault of a chosen cell that no other machine would cure."""
+    from modnorm.spec_checks import check_content
+    from modnorm.suites.cells import naming_cell
+    from modnorm.suites.loading import in_suite
+
+    loaded = _load(path, set_, only)
+    for cell in loaded.chosen:
+        with in_suite(path), naming_cell(cell.labels):
+            check_content(cell.spec)
+    return loaded
 
 
 def _settled(

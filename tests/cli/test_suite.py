@@ -144,6 +144,27 @@ def test_a_plan_names_the_cell_whose_rows_it_cannot_find(refusal, tmp_path):
     assert err.startswith(f"error: {file}: cell M / 1: task.heldout.source: there is no split")
 
 
+@pytest.mark.parametrize(
+    ("option", "fault"),
+    [
+        ({"method": {"name": "randop", "radius": 0.01}}, "method.name: "),
+        ({"task": {"heldout": "bundled:countdown-selection"}}, "task.heldout: "),
+    ],
+)
+def test_a_fault_on_every_machine_is_refused_before_any_cell_runs(
+    refusal, modnorm_json, tmp_path, option, fault
+):
+    good = {"method": {"name": "modular_norm", "radius": 0.2}}
+    file, out = tmp_path / "two.yaml", tmp_path / "out"
+    file.write_text(
+        yaml.safe_dump({**ONE_CELL, "axes": {"method": {"M": good, "Bad": {**good, **option}}}})
+    )
+    for words in (("plan", file), ("run", file, "--out", out)):
+        assert refusal("suite", *words).startswith(f"error: {file}: cell Bad / 1: {fault}")
+    assert not out.exists()
+    assert modnorm_json("suite", "plan", file, "--only", "method=M")["experiments"] == 1
+
+
 def test_a_table_without_cells_is_refused_before_any_cell_runs(refusal, tmp_path):
     place = {"method": "M", "N": 2, "K": 1}
     pair = {"label": "x", "of": place, "against": {**place, "method": "Other"}}
