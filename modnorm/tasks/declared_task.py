@@ -342,4 +342,5 @@ def carry_declaration(spec: ExperimentSpec) -> ExperimentSpec:
 
 def _cell(raw: Mapping[str, object], column: str) -> str:
     value = raw.get(column)
-    return str(value) if isinstance(value, bool) else columns.text(raw, column)
+    # Files of text hold truth values in the spelling of JSON.
+    return str(value).lower() if isinstance(value, bool) else columns.text(raw, column)

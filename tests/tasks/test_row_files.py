@@ -105,7 +105,8 @@ def write(path, rows):
 
 
 def _cell(value):
-    return json.dumps(value) if isinstance(value, list) else "" if value is None else str(value)
+    is_json = isinstance(value, list | bool)
+    return json.dumps(value) if is_json else "" if value is None else str(value)
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.csv", "rows.parquet"])
@@ -156,7 +157,7 @@ def _cell(value):
         (
             str(CAPITALS),
             {"country": 1e-7, "capital": True},
-            {"country": "0.0000001", "capital": "True"},
+            {"country": "0.0000001", "capital": "true"},
         ),
     ],
 )
