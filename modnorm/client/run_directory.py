@@ -55,9 +55,14 @@ class RunDirectory:
                 stored = ExperimentSpec.model_validate(there)
                 there = stored.fixed.model_dump(mode="json")
             for name, (old, new) in differences(there, here).items():
+                is_edited = name == "task.declaration" and old and new
                 raise ConflictError(
                     f"{self.path} holds a run of another spec: "
-                    f"{_brief(old)} there, {_brief(new)} here",
+                    + (
+                        "the task file has changed since that run"
+                        if is_edited
+                        else f"{_brief(old)} there, {_brief(new)} here"
+                    ),
                     field=name,
                     remedy="name another directory with --out",
                 )

@@ -43,6 +43,17 @@ def test_a_run_of_another_spec_is_refused_by_the_field_that_differs(tmp_path, sp
         directory.check(reseeded(spec, 43))
 
 
+def test_a_task_file_that_has_changed_since_the_run_is_named(tmp_path, spec):
+    def declared(text):
+        task = spec.task.model_copy(update={"declaration": text})
+        return spec.model_copy(update={"task": task})
+
+    directory = RunDirectory(tmp_path)
+    directory.reserve(declared("name: a"))
+    with error_at("task.declaration", "the task file has changed since", kind=ConflictError):
+        directory.check(declared("name: b"))
+
+
 @pytest.mark.parametrize(
     "changes",
     [

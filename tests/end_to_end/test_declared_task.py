@@ -54,7 +54,7 @@ def test_a_task_file_is_read_once_and_a_run_outlives_it(modnorm, tmp_path, monke
     refused = modnorm("run", "spec.yaml", "--out", "run", check=False)
     assert refused.returncode == 2
     assert "task.declaration" in refused.stderr
-    assert "a text with the SHA-256" in refused.stderr
+    assert "the task file has changed since that run" in refused.stderr
     assert "Traceback" not in refused.stderr
 
     (tmp_path / "my-task.yaml").unlink()
