@@ -219,7 +219,8 @@ def _neighbour(path: Path) -> str | None:
     if path.exists():
         return None
     files.sort(key=lambda each: (each.suffix == path.suffix, each.name))
-    names = {each.stem: each.name for each in files}
+    kinds = {path.suffix, ".yaml", ".yml"}
+    names = {each.stem: each.name for each in files if each.suffix in kinds}
     close = nearest(path.stem, names)
     return None if close is None else f"did you mean {names[close]}?"
 

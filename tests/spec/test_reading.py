@@ -125,6 +125,24 @@ def test_keys_of_other_mappings_and_of_merged_ones_may_be_the_same():
     }
 
 
+@pytest.mark.parametrize(
+    ("asked", "there", "meant"),
+    [
+        ("sepc.yaml", "spec.yaml", "spec.yaml"),
+        ("spec.yml", "spec.yaml", "spec.yaml"),
+        ("spec", "spec.yaml", "spec.yaml"),
+        ("nofile.yaml", "afile", None),
+        ("spec.yaml", "spec.txt", None),
+    ],
+)
+def test_a_file_of_another_kind_is_not_suggested(asked, there, meant, tmp_path):
+    (tmp_path / there).touch()
+    with pytest.raises(InvalidInputError) as caught:
+        load_spec(tmp_path / asked)
+    hint = f"did you mean {meant}?" if meant else "`modnorm init` writes a spec to start from"
+    assert caught.value.remedy == hint
+
+
 def test_json_is_read_exactly():
     content = {"\U0001f600": "two \U0001d465\U0001d466, one \xe9"}
     assert read_yaml(json.dumps(content)) == content
