@@ -19,6 +19,9 @@ from modnorm.spec.section import Section, first_fault
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """A surrogate pair, as JSON escapes characters above U+FFFF; `spec.json` is read as YAML."""
 
+_NOT_DECIMAL = re.compile("[-+]?(0[0-7_]+|[0-9_]+(:[0-9._]+)+)")
+"""YAML 1.1 reads 010 as 8, and 1:10 as 70."""
+
 _REMEDIES: Mapping[str, str] = {
     "found character '\\t'": "a tab where YAML takes none; indent with spaces",
     "mapping values are not allowed here": "a second key in one line, or a wrong indent; put "
@@ -99,6 +102,18 @@ class _Loader(yaml.SafeLoader):
         """Join surrogate pairs of JSON."""
         text: str = super().construct_scalar(node)
         return _PAIR.sub(_joined, text)
+
+    def construct_number(self, node: yaml.ScalarNode) -> object:
+        """Return a number; the text of a number that is octal or in base 60."""
+        text = self.construct_scalar(node)
+        if _NOT_DECIMAL.fullmatch(text):
+            return text
+        is_whole = node.tag.endswith(":int")
+        return self.construct_yaml_int(node) if is_whole else self.construct_yaml_float(node)
+
+
+for _kind in ("int", "float"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
 
 
 @contextmanager

@@ -125,6 +125,15 @@ def test_keys_of_other_mappings_and_of_merged_ones_may_be_the_same():
     }
 
 
+def test_octal_numbers_and_those_in_base_60_are_texts():
+    text = "[03, -010, 1:10, 1:10.5, 10, 0x10, 0.5, 1_000, 0]"
+    assert read_yaml(text) == ["03", "-010", "1:10", "1:10.5", 10, 16, 0.5, 1000, 0]
+    assert parse_spec({**SOUND, "population": {"size": read_yaml("010")}}).population.size == 10
+    assert refused(task={**ROWS, "max_tokens": read_yaml("1:10")}).field == "task.max_tokens"
+    with pytest.raises(ValueError, match="expected a scalar"):
+        read_yaml("!!int [1]")
+
+
 @pytest.mark.parametrize(
     ("asked", "there", "meant"),
     [
