@@ -47,6 +47,8 @@ class Screen(Progress):
         self._title = title
         self._line_seconds = line_seconds or _LINE_SECONDS
         self._phases: dict[str, TaskID] = {}
+        self._phase: str | None = None
+        """The phase that was shown last."""
         self._remarks, self._told = "", ""
         self._printed = 0.0
         super().__init__(
@@ -67,13 +69,16 @@ class Screen(Progress):
         self, phase: str, done: int, total: int, figures: Iterable[str] = (), reason: str = ""
     ) -> None:
         """Show that `done` of `total` items of a phase are finished."""
-        is_news = phase not in self._phases or reason not in {"", self._told}
-        if phase not in self._phases:
-            self._told = ""
-            for ended in self._phases.values():
-                self.stop_task(ended)
-            self._phases[phase] = self.add_task(phase, total=total or None, completed=done)
+        is_change = phase != self._phase
+        is_news = is_change or reason not in {"", self._told}
+        if is_change:
+            if self._phase is not None:
+                self.stop_task(self._phases[self._phase])
+            self._phase, self._told = phase, ""
+            if phase not in self._phases:
+                self._phases[phase] = self.add_task(phase, total=total or None, completed=done)
         task = self.tasks[self._phases[phase]]
+        task.stop_time = None  # a phase goes on after the start of an engine
         is_news = is_news or task.completed < done == total
         self.update(task.id, completed=done, total=total or None)
         self._remarks, self._told = (

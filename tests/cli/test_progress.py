@@ -70,8 +70,17 @@ def shown(events=EVENTS, *, terminal=False):
                 "selecting, 0/8, base reward 0.1250",
             ],
         ),
+        (
+            [event(SELECTING, 0, 8), *STARTS, event(SELECTING, 0, 8), event(SELECTING, 1, 8)],
+            [
+                "selecting, 0/8, base reward 0.1250",
+                "starting, 0/8, base reward 0.1250, waiting: the engine starts: loading",
+                "starting, 0/8, base reward 0.1250, waiting: the engine starts: compiling",
+                "selecting, 0/8, base reward 0.1250",
+            ],
+        ),
     ],
-    ids=["phases", "reasons", "start"],
+    ids=["phases", "reasons", "start", "start within a phase"],
 )
 def test_a_log_gets_a_line_for_each_phase_and_each_reason_to_wait(events, lines):
     assert shown(events).splitlines() == [f"small: {line}" for line in lines]
