@@ -28,15 +28,16 @@ DISTILLATION = "distillation.json"
 """Name of the last file of a distillation's directory."""
 PREDICTIONS = "predictions.jsonl"
 """Name of the last file of an experiment that only votes."""
+STATE = "state"
+"""Folder in which an embedded lab keeps its database, in a run or beside the cells of a suite."""
 REWRITE = (
     "copy the whole directory; where the run was made, the same `modnorm run` or `modnorm show "
-    "--out` writes its files again and repeats no work"
+    f"--out` writes its files again and repeats no work; without its folder `{STATE}`, "
+    "`modnorm run` with another --out runs the spec again"
 )
 """Remedy for missing and damaged files of a run directory."""
 PLOTS = "plots"
 """Folder of the report's plots."""
-STATE = "state"
-"""Folder in which an embedded lab keeps its database, in a run or beside the cells of a suite."""
 _FILES = frozenset(
     {
         *(SPEC, RESULTS, DISTILLATION, ANSWERS, VOTES, DESCRIPTORS, SCALE_MAP, PROFILE, LINEAGE),

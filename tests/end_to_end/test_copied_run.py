@@ -82,3 +82,13 @@ def test_a_copied_run_is_not_run_again(copy, modnorm, write_spec):
     refused = modnorm("run", other, "--out", copy, check=False)
     assert refused.returncode == 2
     assert "holds a run of another spec" in refused.stderr
+
+
+def test_a_damaged_copy_names_what_helps(copy, modnorm, write_spec):
+    with (copy / "answers.parquet").open("r+b") as file:
+        file.truncate(100)
+    refused = modnorm("answers", copy, check=False)
+    assert refused.returncode == 2
+    ended = modnorm("run", write_spec("small"), "--out", copy)
+    for told in (refused.stderr, ended.stderr):
+        assert "another --out runs" in told
