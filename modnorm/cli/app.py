@@ -12,7 +12,7 @@ import typer
 
 from modnorm import errors
 from modnorm.cli.commands import COMMANDS, CommandGroup
-from modnorm.cli.console import emit, on_one_line, output, visible
+from modnorm.cli.console import emit, on_one_line, output
 from modnorm.files import file_fault
 from modnorm.host import exempt_loopback, is_utf8
 
@@ -154,4 +154,6 @@ def _report(error: errors.ModnormError) -> None:
         "remedy": error.remedy,
         "place": error.place,
     }
-    typer.echo(json.dumps(document) if output.as_json else visible(f"error: {error}"), err=True)
+    typer.echo(
+        json.dumps(document) if output.as_json else on_one_line(f"error: {error}"), err=True
+    )

@@ -47,9 +47,9 @@ def visible(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-def on_one_line(name: str) -> str:
-    """Return a name on one line: line breaks and marks of text direction are spelt out, too."""
-    return "".join(letter if letter.isprintable() else ascii(letter).strip("'") for letter in name)
+def on_one_line(text: str) -> str:
+    """Return a text on one line: line breaks and marks of text direction are spelt out, too."""
+    return "".join(letter if letter.isprintable() else ascii(letter).strip("'") for letter in text)
 
 
 def stderr() -> "Console":
@@ -88,7 +88,7 @@ def tell(text: str) -> None:
 
 def note(text: str) -> None:
     """Print a remark that readers of a result should know."""
-    say(f"note: {text}")
+    say(on_one_line(f"note: {text}"))
 
 
 def _console(name: str, width: int | None = None) -> "Console":

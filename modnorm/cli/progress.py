@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.text import Text
 from typing_extensions import override
 
-from modnorm.cli.console import output, stderr, visible
+from modnorm.cli.console import on_one_line, output, stderr, visible
 
 if TYPE_CHECKING:
     from modnorm.v1 import experiment_pb2 as experiments
@@ -82,7 +82,7 @@ class Screen(Progress):
         is_news = is_news or task.completed < done == total
         self.update(task.id, completed=done, total=total or None)
         self._remarks, self._told = (
-            ", ".join(filter(None, [*figures, reason])),
+            on_one_line(", ".join(filter(None, [*figures, reason]))),
             reason or self._told,
         )
         if self.disable and (is_news or time.monotonic() - self._printed >= self._line_seconds):

@@ -43,6 +43,15 @@ def test_a_fault_of_the_disk_is_one_line(modnorm, monkeypatch, flags):
     assert err.count("\n") == 1
 
 
+def test_line_breaks_in_an_error_are_spelt_out(modnorm, monkeypatch):
+    def fail(_name):
+        raise errors.EvaluationError("ValueError: boom\nx\u2028y\x1b", remedy="fix\nit")
+
+    monkeypatch.setattr("importlib.metadata.version", fail)
+    code, _, err = modnorm("version")
+    assert (code, err) == (1, "error: ValueError: boom\\nx\\u2028y\\x1b (fix\\nit)\n")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -71,6 +71,10 @@ def shown(events=EVENTS, *, terminal=False):
             ],
         ),
         (
+            [event(SELECTING, 0, 8, "another attempt; boom\nx")],
+            ["selecting, 0/8, base reward 0.1250, waiting: another attempt; boom\\nx"],
+        ),
+        (
             [event(SELECTING, 0, 8), *STARTS, event(SELECTING, 0, 8), event(SELECTING, 1, 8)],
             [
                 "selecting, 0/8, base reward 0.1250",
@@ -80,7 +84,7 @@ def shown(events=EVENTS, *, terminal=False):
             ],
         ),
     ],
-    ids=["phases", "reasons", "start", "start within a phase"],
+    ids=["phases", "reasons", "start", "line break", "start within a phase"],
 )
 def test_a_log_gets_a_line_for_each_phase_and_each_reason_to_wait(events, lines):
     assert shown(events).splitlines() == [f"small: {line}" for line in lines]
