@@ -18,7 +18,9 @@ from modnorm.cli.options import (
     RunServer,
     Size,
     arg,
+    lab_of,
     local_run,
+    open_run,
     opt,
 )
 from modnorm.errors import InvalidInputError
@@ -66,13 +68,17 @@ def serve(
     The answer is the vote of its experts. An address other than loopback needs --api-keys.
     Ctrl-C ends the server.
     """
-    say("loading libraries and model")
     with ending_at_once():
         import asyncio
         import time
         from functools import partial
 
-        from modnorm.cli.predict import open_ensemble
+        from modnorm.cli.predict import is_manifest, open_ensemble
+
+        keys = _keys(api_keys, host)
+        if not is_manifest(run, server) and lab_of(run, server) is None:
+            open_run(run, None)  # refuses a directory without results in a second
+        say("loading libraries and model")
         from modnorm.engines import EngineSettings, load_engine
         from modnorm.prediction.predictor import BasePlace
         from modnorm.serving.api_errors import RequestLimit, ServerMetrics
@@ -80,7 +86,6 @@ def serve(
         from modnorm.serving.served_ensemble import ServedEnsemble
         from modnorm.serving.switching_answers import SwitchingAnswers
 
-        keys = _keys(api_keys, host)
         place = BasePlace(model, revision)
         definition, base = open_ensemble(run, server, population, size, place)
         ensemble = ServedEnsemble(definition, base, max_length or base.max_position)

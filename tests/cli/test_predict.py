@@ -74,10 +74,15 @@ def test_a_lab_refuses_a_row_by_its_place_in_the_file(
 
 def test_an_address_that_others_reach_needs_keys(refusal, trained, tmp_path):
     err = refusal("serve", trained, "--host", "0.0.0.0")
-    assert "error: api-keys: " in err
-    err = refusal("serve", trained, "--api-keys", tmp_path / "absent")
+    assert err.startswith("error: api-keys: ")
     absent = tmp_path / "absent"
-    assert err.endswith(f"error: api-keys: cannot read {absent}: No such file or directory\n")
+    err = refusal("serve", trained, "--api-keys", absent)
+    assert err == f"error: api-keys: cannot read {absent}: No such file or directory\n"
+
+
+def test_serve_refuses_a_missing_run_before_it_loads_libraries(refusal, tmp_path):
+    err = refusal("serve", tmp_path / "absent")
+    assert err.startswith(f"error: run: {tmp_path / 'absent'} does not exist ")
 
 
 def test_what_is_no_manifest_is_not_rebuilt(refusal, tmp_path):
