@@ -7,8 +7,10 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NoReturn
@@ -36,6 +38,12 @@ class Output:
 output = Output()
 INTERRUPTED, TERMINATED = 130, 143
 """The exit codes of shells for Ctrl-C and SIGTERM."""
+_REPEAT_SECONDS = 0.5
+"""A signal this soon after the first is the same: `timeout` sends it to process and group."""
+_QUIET_SECONDS = 2.0
+"""A stop that takes longer is announced."""
+_STOP_SECONDS = 30.0
+"""Longest stop: a lab's evaluator has 17 seconds, its other services a few."""
 
 _PIPE_COLUMNS = 240
 _CODES = {*range(0x20), *range(0x7F, 0xA0)} - set(b"\n\t")
@@ -174,22 +182,49 @@ def table(
 
 @contextmanager
 def interruptible(remark: str) -> Iterator[None]:
-    """Exit on Ctrl-C or SIGTERM with its exit code and a remark on how to resume."""
-    code = INTERRUPTED
+    """Exit on Ctrl-C or SIGTERM with its exit code and a remark on how to resume.
 
-    def terminate(*_: object) -> NoReturn:
-        nonlocal code
-        code = TERMINATED
-        raise KeyboardInterrupt
+    A second signal ends the process at once, as does a stop that takes too long: a task's judge
+    may never return. Interrupted work must therefore survive a kill.
+    """
+    stopped, code, since = threading.Event(), INTERRUPTED, 0.0
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    def end_now() -> None:
+        with suppress(OSError, RuntimeError):  # the signal interrupted another print
+            say(f"\n{remark}")
+        _end_process(code)
+
+    def end_late() -> None:
+        if stopped.wait(_QUIET_SECONDS):
+            return
+        tell(f"stopping within {_STOP_SECONDS:g} s; another Ctrl-C or SIGTERM ends at once")
+        if not stopped.wait(_STOP_SECONDS - _QUIET_SECONDS):
+            end_now()
+
+    def stop(number: int, _: object) -> None:
+        nonlocal code, since
+        if not since:
+            code, since = TERMINATED if number == signal.SIGTERM else INTERRUPTED, time.monotonic()
+            threading.Thread(target=end_late, name="stop", daemon=True).start()
+            raise KeyboardInterrupt
+        if time.monotonic() - since > _REPEAT_SECONDS:
+            end_now()
+
+    before = {
+        number: signal.signal(number, stop)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN  # as in a shell's background job
+    }
     try:
         yield
     except KeyboardInterrupt as error:
+        stopped.set()
         say(f"\n{remark}")
         raise typer.Exit(code) from error
     finally:
-        signal.signal(signal.SIGTERM, before)
+        stopped.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -215,6 +250,7 @@ def _end_process(code: int) -> NoReturn:
 
     for child in multiprocessing.active_children():
         child.kill()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, RuntimeError):  # a signal interrupted another print
+            stream.flush()
     os._exit(code)

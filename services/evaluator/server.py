@@ -17,7 +17,7 @@ from modnorm.services.common.server import GrpcService
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.model_cache import LoadEngine
-from modnorm.services.evaluator.supervisor import MAKES_ROOM
+from modnorm.services.evaluator.supervisor import MAKES_ROOM, STOP_SECONDS
 from modnorm.services.evaluator.worker import Worker
 
 ABANDON_SECONDS = 10.0
@@ -92,7 +92,10 @@ class EvaluatorService(GrpcService):
 
 
 def end_with_supervisor() -> None:
-    """Stop when standard input ends: a new supervisor will start a worker on the same GPU."""
+    """Stop when standard input ends: a new supervisor will start a worker on the same GPU.
+
+    A worker that does not stop, for example in a judge that never returns, is killed.
+    """
     # Python aborts at exit if this thread holds the lock of `sys.stdin`.
     while os.read(sys.stdin.fileno(), 1024):
         pass
@@ -100,6 +103,11 @@ def end_with_supervisor() -> None:
     for _ in range(2):
         signal.raise_signal(signal.SIGTERM)
         time.sleep(CHECK_INTERVAL)
+    time.sleep(STOP_SECONDS)
+    logger.critical("the worker did not stop in time and is killed")
+    if os.getpgrp() == os.getpid():  # the ranks of its engine would keep the GPU's memory
+        os.killpg(0, signal.SIGKILL)
+    os._exit(HANGS)
 
 
 def main(load: LoadEngine = load_engine) -> None:

@@ -17,6 +17,7 @@ from modnorm.services.common.healthcheck import check
 from modnorm.services.common.settings import SupervisorSettings
 from modnorm.services.evaluator import aggregator_client, supervisor, worker
 from modnorm.services.evaluator.placement import CONTROL
+from modnorm.services.evaluator.server import HANGS
 from modnorm.services.evaluator.supervisor import COMMAND, MAKES_ROOM, Supervisor
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
@@ -209,6 +210,19 @@ def test_a_worker_ends_before_its_supervisor_with_its_own_exit_code(python_code)
     )
     with subprocess.Popen([*python_code, program], stdin=subprocess.PIPE) as worker:
         assert worker.wait(HANG_SECONDS) == MAKES_ROOM
+
+
+def test_a_worker_that_does_not_stop_is_killed_after_its_supervisor(python_code):
+    program = (
+        "import signal, threading, time; from modnorm.services.evaluator import server;"
+        "server.STOP_SECONDS = server.CHECK_INTERVAL = 0.1;"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "threading.Thread(target=server.end_with_supervisor, daemon=True).start();"
+        "time.sleep(600)"
+    )
+    with subprocess.Popen([*python_code, program], stdin=subprocess.PIPE) as worker:
+        worker.communicate(timeout=HANG_SECONDS)
+        assert worker.returncode in {HANGS, -signal.SIGKILL}
 
 
 async def test_a_worker_that_does_not_stop_is_killed(tmp_path):
