@@ -18,9 +18,7 @@ from modnorm.cli.options import (
     RunServer,
     Size,
     arg,
-    lab_of,
     local_run,
-    open_run,
     opt,
 )
 from modnorm.errors import InvalidInputError
@@ -73,11 +71,9 @@ def serve(
         import time
         from functools import partial
 
-        from modnorm.cli.predict import is_manifest, open_ensemble
+        from modnorm.cli.predict import open_ensemble
 
         keys = _keys(api_keys, host)
-        if not is_manifest(run, server) and lab_of(run, server) is None:
-            open_run(run, None)  # refuses a directory without results in a second
         say("loading libraries and model")
         from modnorm.engines import EngineSettings, load_engine
         from modnorm.prediction.predictor import BasePlace

@@ -14,9 +14,11 @@ from verification.labs.waiting import HANG_SECONDS
 
 HEADINGS = ("run", "points", "95 % interval", "only modular_norm", "only randopt")
 WORK_THAT_DOES_NOT_END = """
-import sys, time
+import signal, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from modnorm.cli import console
+# A shell's background jobs ignore SIGINT, and their children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 console._QUIET_SECONDS, console._STOP_SECONDS = map(float, sys.argv[1:])
 with console.interruptible("resumes"), ThreadPoolExecutor(1) as threads:
     threads.submit(time.sleep, 600)

@@ -80,11 +80,6 @@ def test_an_address_that_others_reach_needs_keys(refusal, trained, tmp_path):
     assert err == f"error: api-keys: cannot read {absent}: No such file or directory\n"
 
 
-def test_serve_refuses_a_missing_run_before_it_loads_libraries(refusal, tmp_path):
-    err = refusal("serve", tmp_path / "absent")
-    assert err.startswith(f"error: run: {tmp_path / 'absent'} does not exist ")
-
-
 def test_what_is_no_manifest_is_not_rebuilt(refusal, tmp_path):
     (tmp_path / "file").write_text("{}")
     err = refusal("rebuild", tmp_path / "file", "--out", tmp_path / "out")
