@@ -33,9 +33,9 @@ def join_copies(
 ) -> RunCopy:
     """Return a run with all (N, K) among some places that copies of one seed have.
 
-    The copies differ in sizes only. It is the first copy if that has all; else a run in a new
-    directory, with the candidates and the times of the largest copy. Where several copies have an
-    (N, K), that of the largest counts. Answers of a candidate in several copies may differ by
+    The copies differ in sizes only. The run is the first copy if that has all. Else it is new, in
+    a directory, with the candidates and the times of the largest copy. Where several copies have
+    an (N, K), that of the largest counts. Answers of a candidate in several copies may differ by
     rounding: votes are of the copy of their (N, K), `answers.parquet` has those of the largest.
     """
     scales = "scale_map_digest"  # candidates of other scales are others
@@ -52,7 +52,8 @@ def join_copies(
         experts = whole["experts"][:size]
         ballots, golds = read_ballots(copy.path, whole["rows"])
         votes = count_votes([ballots[expert] for expert in experts])
-        entry = whole if size == len(whole["experts"]) else _first(copy, whole, experts, votes)
+        is_whole = size == whole["ensemble_size"]
+        entry = whole if is_whole else _first_experts(copy, whole, experts, votes)
         row = EnsembleRow(
             population, size, tuple(experts), entry["metric"], entry["correct"], entry["rows"]
         )
@@ -67,19 +68,21 @@ def join_copies(
 def _source(
     place: tuple[int, int], copies: Sequence[RunCopy]
 ) -> tuple[RunCopy, EnsembleEntry] | None:
-    """Return the first ensemble of which (N, K) is the whole, else a part, and its copy."""
+    """Return the smallest ensemble whose first experts are (N, K), of the first copy with one."""
     population, size = place
     for copy in copies:
         for entry in sorted(copy.document["ensembles"], key=itemgetter("ensemble_size")):
-            # Of other metrics, and where experts left out rows, a part is unknown.
-            has_parts = entry["interval"] is not None and copy.full_voters >= {*entry["experts"]}
-            least = entry["ensemble_size"] == size or (has_parts and entry["ensemble_size"] > size)
-            if entry["population"] == population and least:
+            if entry["population"] != population or entry["ensemble_size"] < size:
+                continue
+            # Of other metrics, and where experts left out rows, the vote of some is unknown.
+            is_accuracy, experts = entry["interval"] is not None, {*entry["experts"]}
+            is_divisible = is_accuracy and experts <= copy.full_voters
+            if entry["ensemble_size"] == size or is_divisible:
                 return copy, entry
     return None
 
 
-def _first(
+def _first_experts(
     copy: RunCopy, whole: EnsembleEntry, experts: Sequence[int], votes: Sequence[RowVote]
 ) -> EnsembleEntry:
     """Return the entry of the first experts of an ensemble."""
