@@ -7,6 +7,7 @@ Earlier versions let experts leave out held-out rows whose votes were settled. A
 missing counts as invalid, which changes no winner.
 """
 
+import fnmatch
 import hashlib
 import io
 import json
@@ -24,8 +25,17 @@ from pyarrow import parquet
 from modnorm.analysis.document import SCHEMA, ResultsDocument
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA, read_ballots, write_votes
 from modnorm.analysis.run import Run
-from modnorm.analysis.run_files import ANSWERS, CANDIDATES, RESULTS, SPEC, TIMINGS, unreadable
+from modnorm.analysis.run_files import (
+    ANSWERS,
+    CANDIDATES,
+    RESULTS,
+    SPEC,
+    TIMINGS,
+    rescored_file,
+    unreadable,
+)
 from modnorm.analysis.votes import VoteRecord, vote_records
+from modnorm.client.rescoring import RescoredDocument
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, write_file
 from modnorm.search.answers import SPLITS
@@ -52,6 +62,11 @@ class RunCopy(Run):
         given = answers["candidate"][answers["split"] == "heldout"].value_counts()
         rows = self.document["data"]["heldout"]["rows"]
         return frozenset(given.index[given == rows])
+
+    def rescored(self) -> list[RescoredDocument]:
+        """Return what other scorers say of the run's answers, as far as they were asked."""
+        paths = sorted(self.path.glob(rescored_file("*")))
+        return [json.loads(path.read_bytes()) for path in paths]
 
     def vote_counts(self) -> pd.DataFrame:
         """Return the outcome of each vote; right experts are missing if experts left out rows."""
@@ -80,9 +95,11 @@ def pack_run(run: Run, archive: Path, origin: Mapping[str, str]) -> None:
     timings = run.timings()
     assert isinstance(timings["candidates"], list)
     nameless = [{**each, "worker": ""} for each in timings["candidates"]]  # no name of a machine
+    rescored = {each.name: each.read_bytes() for each in run.path.glob(rescored_file("*"))}
     members = {
         ORIGIN: encode_json({**origin, "digests": digests}),
         **texts,
+        **dict(sorted(rescored.items())),
         TIMINGS: encode_json({**timings, "candidates": nameless}),
         _KEPT: _encode(pa.Table.from_pandas(kept.astype(_TYPES), preserve_index=False)),
     }
@@ -101,6 +118,8 @@ def unpack_run(archive: Path, directory: Path) -> RunCopy:
     try:
         with zipfile.ZipFile(archive) as file:
             members = {name: file.read(name) for name in (ORIGIN, *_TEXTS, TIMINGS, _KEPT)}
+            rescored = fnmatch.filter(file.namelist(), rescored_file("*"))
+            members |= {name: file.read(name) for name in rescored}
         digests = json.loads(members[ORIGIN])["digests"]
         frame = parquet.read_table(io.BytesIO(members.pop(_KEPT))).to_pandas()
     except (OSError, KeyError, ValueError, pa.ArrowException, zipfile.BadZipFile) as error:

@@ -77,6 +77,7 @@ def directory(tmp_path: Path) -> Path:
 
 def test_a_copy_has_the_figures_the_rewards_and_the_votes(directory, tmp_path):
     archive, place = tmp_path / "cell.zip", tmp_path / "unpacked"
+    (directory / "rescored-other-v1.json").write_text('{"new_scorer": "other-v1"}')
     whole = load_run(directory)
     pack_run(whole, archive, {"command": "modnorm run", "commit": "abc"})
     run = unpack_run(archive, place)
@@ -88,6 +89,7 @@ def test_a_copy_has_the_figures_the_rewards_and_the_votes(directory, tmp_path):
     selection = answers[answers["split"] == "selection"].sort_values(["row", "candidate"])
     assert selection["reward"].tolist() == [1.1, 0.1, 1.1, 0.1]
     assert json.loads((place / "origin.json").read_text())["commit"] == "abc"
+    assert [each["new_scorer"] for each in run.rescored()] == ["other-v1"]
 
 
 def test_a_copy_of_an_earlier_version_has_no_agreement_where_an_expert_left_out_a_row(

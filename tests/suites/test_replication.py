@@ -12,15 +12,9 @@ from modnorm.analysis.run_files import ANSWERS
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import read_suite
 from scripts.joined_copies import join_copies
+from scripts.recorded_tables import Recorded, tables_beyond
 from scripts.replication import CELLS, collect
-from scripts.replication_tables import (
-    BEGIN,
-    END,
-    _beyond,
-    _difference_row,
-    _Recorded,
-    write_tables,
-)
+from scripts.replication_tables import BEGIN, END, _difference_row, write_tables
 from scripts.run_copies import unpack_run
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +101,7 @@ def test_a_seed_of_two_runs_counts_once_in_further_analyses(tmp_path):
     copies = [each for each in COPIES if "1.5b_countdown_randopt_n300_seed42" in each.name]
     assert len(copies) == 2
     pool = [unpack_run(copy, tmp_path / copy.stem) for copy in copies]
-    told = "\n".join(_beyond(pool))
+    told = "\n".join(tables_beyond(pool))
     assert "coder-1.5b countdown randopt N=300, seeds: 1 |" in told
     assert "seeds: 2" not in told
 
@@ -165,11 +159,11 @@ def test_a_run_with_a_failed_candidate_answers_no_question_about_selections(tmp_
     """Rewards stand by index: those after a failed candidate must not move up."""
     (copy,) = (each for each in COPIES if "0.5b_gsm8k_randopt_n100_seed42" in each.name)
     run = unpack_run(copy, tmp_path / "run")
-    assert _Recorded(run).is_whole
+    assert Recorded(run).is_whole
     answers = run.answers_frame()
     failed = answers["split"].eq("selection") & answers["candidate"].eq(7)
     answers[~failed].to_parquet(run.path / ANSWERS, index=False, schema=ANSWER_SCHEMA)
-    recorded = _Recorded(run)
+    recorded = Recorded(run)
     assert not recorded.is_whole
     assert len(recorded.rewards) == 100
 
