@@ -71,8 +71,8 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     write_file(out / "tables.md", "\n".join(parts).encode())
     measured = [row for row in rows if row[_SEEDS] != "0"]
     cases = Counter(row[0] for row in rows if row[_SEEDS] == "0")
-    listed = ", ".join(f"{claim} ({count})" for claim, count in cases.items())
-    without = fill(f"Cases without a cell: {listed}.", 120, break_on_hyphens=False)
+    listed = ", ".join(f"{claim} {count}" for claim, count in cases.items())
+    without = fill(f"Open cases: {listed}.", 120, break_on_hyphens=False)
     claims = "\n".join([markdown_table(_HEADINGS, measured), "", without])
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
