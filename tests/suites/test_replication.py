@@ -37,7 +37,7 @@ def test_the_claims_name_places_of_the_suites(tmp_path, monkeypatch):
     rows = [line.split(" | ") for line in tables.splitlines() if line.startswith("| ")]
     cases = [row for row in rows if len(row) == 8][2:]
     assert {row[-1] for row in cases} == {"open |"}
-    assert "Transfer (12)" in text
+    assert "Transfer 12" in text
     paper = {row[1]: row[3] for row in cases if row[0] == "| Transfer"}
     assert paper["1.5B, GSM8K"] == "+5.81"
     assert paper["0.5B, MBPP"] == "-2.00"
