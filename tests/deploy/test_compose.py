@@ -162,6 +162,12 @@ def test_a_container_is_given_settings_that_it_reads(file):
         assert given <= {f"MODNORM_{field.upper()}" for field in fields}, name
 
 
+def test_the_example_settings_are_those_that_the_compose_files_read():
+    named = re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
+    read = {found[1] for file in FILES for found in VARIABLE.finditer((ROOT / file).read_text())}
+    assert set(named) - {"COMPOSE_FILE", "COMPOSE_PROFILES"} == read
+
+
 def test_serve_reads_a_run_and_its_keys_and_is_part_of_no_lab():
     serve = SERVICES["serve"]
     assert serve["profiles"] == ["serve"]
