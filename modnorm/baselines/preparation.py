@@ -1,4 +1,4 @@
-"""The supervised preparation of a generator, in fp32 (paper, app. E.1; facts 9.3).
+"""The supervised preparation of a generator, in fp32 (paper, app. D.1; facts 9.3).
 
 The model is trained by gradients for a few epochs and then reset, several times. Meanwhile the
 generator learns to propose amplitudes with which a step of MeZO lowers the loss. Noise is

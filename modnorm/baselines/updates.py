@@ -1,4 +1,4 @@
-"""Updates of the iterative methods (paper, app. E.1; facts 9), and the state that a run reports.
+"""Updates of the iterative methods (paper, app. D.1; facts 9), and the state that a run reports.
 
 ES draws a population around the current model and moves it along the noise, weighted by z-scores:
 

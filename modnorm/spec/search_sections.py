@@ -379,11 +379,11 @@ ITERATIVE_DEFAULTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "mezo": _TWO_SIDED,
     "zo_finetuner": _TWO_SIDED,
 }
-"""Default sections of a spec for each iterative method (paper, app. E.1)."""
+"""Default sections of a spec for each iterative method (paper, app. D.1)."""
 
 
 class IterativeSpec(Section):
-    """Training of a model by perturbations alone (paper, app. E.1; docs/baselines.md)."""
+    """Training of a model by perturbations alone (paper, app. D.1; docs/baselines.md)."""
 
     updates: Int = Field(ge=1, le=100_000)
     """Updates of the model; 100 for ES, 1,500 for the others."""

@@ -243,7 +243,7 @@ class SurvivalTable(ThresholdTable):
 class DevelopmentTable(CellTable):
     """Accuracy of iterative runs on development rows, in percent, and the setting it chooses.
 
-    (App. E.1, "Hyperparameter selection on Countdown".) The development rows are the held-out rows
+    (App. D.1, "Hyperparameter selection on Countdown".) The development rows are the held-out rows
     of the cells; states between the first and the last are those of `iterative.monitor`.
     """
 
