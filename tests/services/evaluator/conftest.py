@@ -46,7 +46,7 @@ ROWS = 5
 class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     """A scripted job service that leases each job once."""
 
-    rows: dict[str, list[str]] = field(default_factory=dict)
+    rows: dict[str, Sequence[str]] = field(default_factory=dict)
     scale_maps: dict[str, str] = field(default_factory=dict)
     lineages: dict[str, Lineage] = field(default_factory=dict)
     """Lineage of each experiment."""
@@ -66,9 +66,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     reports: dict[str, messages.ReportJobRequest] = field(default_factory=dict)
     failures: dict[str, messages.FailJobRequest] = field(default_factory=dict)
 
-    def ClaimJob(  # noqa: N802 - the rpc's name
-        self, request: messages.ClaimJobRequest, context: grpc.ServicerContext
-    ) -> messages.ClaimJobResponse:
+    def ClaimJob(self, request, context):  # noqa: N802 - the rpc's name
         """Lease the job with the name of the worker, else the first that it is not unfit for."""
         with _aborting(context):
             self._enter("ClaimJob")
@@ -81,9 +79,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         job_id = request.worker if request.worker in self.jobs else (fit or [""])[0]
         return messages.ClaimJobResponse(job=self.jobs.pop(job_id, None))
 
-    def Heartbeat(  # noqa: N802 - the rpc's name
-        self, request: messages.HeartbeatRequest, context: grpc.ServicerContext
-    ) -> messages.HeartbeatResponse:
+    def Heartbeat(self, request, context):  # noqa: N802 - the rpc's name
         lost = ""
         try:
             self._enter("Heartbeat")
@@ -97,25 +93,19 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         state = messages.LeaseState(cancel=self.cancel, lost=lost)
         return messages.HeartbeatResponse(leases=[state for _ in request.leases])
 
-    def ReportJob(  # noqa: N802 - the rpc's name
-        self, request: messages.ReportJobRequest, context: grpc.ServicerContext
-    ) -> messages.ReportJobResponse:
+    def ReportJob(self, request, context):  # noqa: N802 - the rpc's name
         with _aborting(context):
             self._enter("ReportJob")
         self.reports[request.lease.job_id] = request
         return messages.ReportJobResponse()
 
-    def FailJob(  # noqa: N802 - the rpc's name
-        self, request: messages.FailJobRequest, context: grpc.ServicerContext
-    ) -> messages.FailJobResponse:
+    def FailJob(self, request, context):  # noqa: N802 - the rpc's name
         with _aborting(context):
             self._enter("FailJob")
         self.failures[request.lease.job_id] = request
         return messages.FailJobResponse()
 
-    def FetchArtifact(  # noqa: N802 - the rpc's name
-        self, request: messages.FetchArtifactRequest, context: grpc.ServicerContext
-    ) -> Iterator[messages.FetchArtifactResponse]:
+    def FetchArtifact(self, request, context):  # noqa: N802 - the rpc's name
         rows = {digest: "\n".join(texts) for digest, texts in self.rows.items()}
         texts = {**rows, **self.scale_maps, **self.generators}
         with _aborting(context):
@@ -126,9 +116,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         yield messages.FetchArtifactResponse(chunk=content[:100])
         yield messages.FetchArtifactResponse(chunk=content[100:])
 
-    def FetchLineage(  # noqa: N802 - the rpc's name
-        self, request: messages.FetchLineageRequest, context: grpc.ServicerContext
-    ) -> Iterator[messages.FetchLineageResponse]:
+    def FetchLineage(self, request, context):  # noqa: N802 - the rpc's name
         with _aborting(context):
             self._enter("FetchLineage")
         lineage = self.lineages[request.experiment_id]
@@ -136,6 +124,12 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         until = lineage.digests.index(request.digest)
         steps = [step.to_json() for step in lineage.steps[request.after : until]]
         yield messages.FetchLineageResponse(steps_json=steps)
+
+    def keep_rows(self, texts: Sequence[str]) -> str:
+        """Keep encoded rows; returns their digest."""
+        digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+        self.rows[digest] = texts
+        return digest
 
     def wait_for(self, job_id: str) -> None:
         """Wait until a job is reported or failed."""
@@ -233,9 +227,8 @@ def add_job(aggregator: Aggregator, checkpoint: Checkpoint, scale_map: ScaleMap)
     """Add a job of the bundled model and task."""
     task = get_task("countdown")
     spec = DataSpec(source="bundled:countdown-selection", limit=ROWS)
-    texts = encode_rows(load_data(task, spec, field="task.selection").rows)
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    aggregator.rows[digest] = texts
+    rows = load_data(task, spec, field="task.selection").rows
+    digest = aggregator.keep_rows(encode_rows(rows))
 
     def add(
         job_id: str = "a", *, radius: float = 0.005, engine: str = "auto", **changes: str | int

@@ -10,17 +10,19 @@ AddJob = Callable[..., Job]
 MakeRunner = Callable[..., JobRunner]
 
 
-def begin_job(runner: JobRunner, job_id: str) -> None:
-    """Claim and begin a job as the worker does; nothing if none can be leased."""
+def begin_job(runner: JobRunner, job: Job | str) -> None:
+    """Claim and begin a job, or one by its id, as the worker does; nothing if none is there."""
     client = runner._client
-    name, client.worker = client.worker, job_id  # the scripted aggregator leases the job of it
-    job = runner.claim()
+    name = client.worker
+    # The scripted aggregator leases the job of this name.
+    client.worker = job if isinstance(job, str) else job.lease.job_id
+    claimed = runner.claim()
     client.worker = name
-    if job is not None:
-        runner.begin(job)
+    if claimed is not None:
+        runner.begin(claimed)
 
 
-def run_job(runner: JobRunner, job_id: str) -> None:
+def run_job(runner: JobRunner, job: Job | str) -> None:
     """Begin a job, then finish its report."""
-    begin_job(runner, job_id)
+    begin_job(runner, job)
     runner._background.wait()

@@ -1,7 +1,7 @@
 """A job that is judged and reported while the engine works on the next job."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
@@ -11,7 +11,6 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, load_engine
 from modnorm.errors import CandidateError
 from modnorm.services.evaluator.job_runner import BackgroundReport
-from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.tasks import Task
 from modnorm.tasks.protocol import Judgement, Row
 from modnorm.v1 import evaluation_pb2 as messages
@@ -41,8 +40,7 @@ class Stage:
     def run_both(self, add_job: AddJob) -> None:
         """Begin two jobs one after the other, then finish their reports."""
         for job_id in "ab":
-            add_job(job_id)
-            begin_job(self.runner, job_id)
+            begin_job(self.runner, add_job(job_id))
         self.runner.close()
 
     def _load(self, name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
@@ -82,15 +80,15 @@ class Staged:
 
 
 @pytest.fixture
-def stage(make_runner: MakeRunner) -> Iterator[Stage]:
+def stage(make_runner):
     stage = Stage(make_runner)
     yield stage
     stage.judge.set()
 
 
 def test_the_next_candidate_begins_before_the_answers_of_the_last_are_judged(
-    stage: Stage, aggregator, add_job: AddJob
-) -> None:
+    stage, aggregator, add_job
+):
     stage.run_both(add_job)
     assert set(aggregator.reports) == {"a", "b"}
     assert aggregator.reports["a"].answers == aggregator.reports["b"].answers
@@ -98,9 +96,9 @@ def test_the_next_candidate_begins_before_the_answers_of_the_last_are_judged(
 
 
 def test_a_background_failure_is_reported_for_its_job_and_keeps_the_engine(
-    stage: Stage, aggregator, add_job: AddJob
-) -> None:
-    def fail() -> None:
+    stage, aggregator, add_job
+):
+    def fail():
         stage.judge.set()
         while "a" not in aggregator.failures:
             threading.Event().wait(0.01)
@@ -108,7 +106,7 @@ def test_a_background_failure_is_reported_for_its_job_and_keeps_the_engine(
     stage.on_second = fail
     wait = stage.before
 
-    def break_first(job_id: str) -> None:
+    def break_first(job_id):
         wait(job_id)
         if job_id == "a":
             raise OSError("the sandbox is gone")
@@ -121,10 +119,8 @@ def test_a_background_failure_is_reported_for_its_job_and_keeps_the_engine(
     assert stage.runner._metrics.model_loads._value.get() == 1
 
 
-def test_a_failure_at_the_engine_keeps_the_background_report(
-    stage: Stage, aggregator, add_job: AddJob
-) -> None:
-    def fail() -> None:
+def test_a_failure_at_the_engine_keeps_the_background_report(stage, aggregator, add_job):
+    def fail():
         stage.judge.set()
         raise CandidateError("NaN")
 
@@ -135,20 +131,17 @@ def test_a_failure_at_the_engine_keeps_the_background_report(
 
 
 def test_a_background_job_is_released_at_the_end_of_the_grace_period(
-    stage: Stage, aggregator, add_job: AddJob, shutdown: Shutdown
-) -> None:
-    add_job("a")
-    begin_job(stage.runner, "a")
+    stage, aggregator, add_job, shutdown
+):
+    begin_job(stage.runner, add_job("a"))
     shutdown.request()
     stage.runner._background.wait()
     assert not aggregator.reports
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
 
 
-def test_a_worker_that_does_not_stop_releases_both_jobs(
-    stage: Stage, aggregator, add_job: AddJob
-) -> None:
-    def release() -> None:
+def test_a_worker_that_does_not_stop_releases_both_jobs(stage, aggregator, add_job):
+    def release():
         stage.runner.release()
         stage.judge.set()
 
@@ -159,43 +152,35 @@ def test_a_worker_that_does_not_stop_releases_both_jobs(
 
 
 def test_a_hang_fails_the_job_at_the_engine_even_if_the_background_job_ends(
-    stage: Stage, aggregator, add_job: AddJob
-) -> None:
+    stage, aggregator, add_job
+):
     told: list[tuple[str, int]] = []
     runner = stage.runner
 
-    def note(
-        lease: messages.Lease,
-        kind: messages.FailureKind.ValueType,
-        reason: str,
-        remedy: str = "",
-        *,
-        unfit: bool = False,
-    ) -> None:
+    def note(lease, kind, reason, remedy="", *, unfit=False):
         del reason, remedy, unfit
         told.append((lease.job_id, kind))
         stage.judge.set()
         while len(runner._begun) > 1:
             threading.Event().wait(0.01)
 
-    def note_others(leases: Iterable[messages.Lease], reason: str) -> None:
-        told.extend((lease.job_id, released) for lease in leases)
+    def note_others(leases, reason):
+        told.extend((lease.job_id, messages.FAILURE_KIND_RELEASED) for lease in leases)
 
-    infrastructure, released = (
-        messages.FAILURE_KIND_INFRASTRUCTURE,
-        messages.FAILURE_KIND_RELEASED,
-    )
-    runner._client.fail = note  # type: ignore[method-assign]  # returns after the other job has ended
-    runner._client.release = note_others  # type: ignore[method-assign]  # records its calls
+    runner._client.fail = note  # returns after the other job has ended
+    runner._client.release = note_others
     stage.on_second = runner.abandon
     stage.run_both(add_job)
-    assert told == [("b", infrastructure), ("a", released)]
+    assert told == [
+        ("b", messages.FAILURE_KIND_INFRASTRUCTURE),
+        ("a", messages.FAILURE_KIND_RELEASED),
+    ]
 
 
-def test_at_most_one_report_runs_in_the_background() -> None:
+def test_at_most_one_report_runs_in_the_background():
     background, noted, free = BackgroundReport(), [], threading.Event()
 
-    def first() -> None:
+    def first():
         assert free.wait(HANG_SECONDS)
         noted.append("first ends")
 
@@ -208,14 +193,13 @@ def test_at_most_one_report_runs_in_the_background() -> None:
 
 
 def test_an_error_of_the_judge_is_fatal_names_the_row_and_keeps_the_engine(
-    stage: Stage, aggregator, add_job: AddJob
-) -> None:
-    def break_down(job_id: str) -> None:
+    stage, aggregator, add_job
+):
+    def break_down(job_id):
         raise KeyError("x")
 
     stage.before = break_down
-    add_job("a")
-    run_job(stage.runner, "a")
+    run_job(stage.runner, add_job("a"))
     failure = aggregator.failures["a"]
     assert failure.kind == messages.FAILURE_KIND_FATAL
     told = (
@@ -224,7 +208,6 @@ def test_an_error_of_the_judge_is_fatal_names_the_row_and_keeps_the_engine(
     assert failure.reason.startswith(f"{told} {__file__}:")
     assert stage.runner.pause == 0.0
     stage.before = lambda job_id: None
-    add_job("b")
-    run_job(stage.runner, "b")
+    run_job(stage.runner, add_job("b"))
     assert set(aggregator.reports) == {"b"}
     assert stage.runner._metrics.model_loads._value.get() == 1

@@ -41,14 +41,12 @@ def test_an_engine_that_cannot_verify_drafts_starts_without_them(
         return load_engine(name, checkpoint, settings)
 
     runner = make_runner(load)
-    job = add_job("a", max_tokens=8)
-    job.engine.drafts = asked
-    run_job(runner, "a")
-    job = add_job("b", max_tokens=8)
-    job.engine.drafts = asked
+    for job_id in "ab":
+        job = add_job(job_id, max_tokens=8)
+        job.engine.drafts = asked
+        run_job(runner, job)
     if asked == "population":
         assert "room for drafts" in aggregator.failures["a"].reason
     else:
-        run_job(runner, "b")
         assert tried == [Drafts.POPULATION, Drafts.NONE]
         assert set(aggregator.reports) == {"a", "b"}

@@ -2,13 +2,11 @@
 
 import contextvars
 import threading
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.services.evaluator.worker import EngineThread
 from modnorm.v1 import evaluation_pb2 as messages
 
@@ -58,19 +56,19 @@ def job(job_id: str) -> "CandidateLease":
 
 
 @pytest.fixture
-def jobs() -> Jobs:
+def jobs():
     return Jobs()
 
 
 @pytest.fixture
-def engine(jobs: Jobs, shutdown: Shutdown) -> Iterator[EngineThread]:
+def engine(jobs, shutdown):
     engine = EngineThread(cast("JobRunner", jobs), shutdown)
     engine.start()
     yield engine
     engine.close()
 
 
-def test_one_thread_begins_and_closes(engine: EngineThread, jobs: Jobs) -> None:
+def test_one_thread_begins_and_closes(engine, jobs):
     assert engine.begin(job("a"))
     assert engine.begin(job("b"))
     engine.close()
@@ -79,33 +77,27 @@ def test_one_thread_begins_and_closes(engine: EngineThread, jobs: Jobs) -> None:
     assert threading.get_ident() not in jobs.threads
 
 
-def test_a_job_begins_in_the_context_of_its_caller(engine: EngineThread, jobs: Jobs) -> None:
+def test_a_job_begins_in_the_context_of_its_caller(engine, jobs):
     token = NAME.set("!")
     engine.begin(job("a"))
     NAME.reset(token)
     assert jobs.done[0] == "a!"
 
 
-def test_a_failure_is_raised_to_the_caller_and_the_next_job_begins(
-    engine: EngineThread, jobs: Jobs
-) -> None:
+def test_a_failure_is_raised_to_the_caller_and_the_next_job_begins(engine, jobs):
     with pytest.raises(ValueError, match="broken"):
         engine.begin(job("broken"))
     assert engine.begin(job("a"))
 
 
-def test_no_job_begins_once_the_worker_stops(
-    engine: EngineThread, jobs: Jobs, shutdown: Shutdown
-) -> None:
+def test_no_job_begins_once_the_worker_stops(engine, jobs, shutdown):
     shutdown.request()
     assert not engine.begin(job("a"))
     assert not jobs.done
     assert jobs.passed_on == ["a"]
 
 
-def test_a_stop_does_not_wait_for_a_model_that_is_loaded_early(
-    engine: EngineThread, jobs: Jobs
-) -> None:
+def test_a_stop_does_not_wait_for_a_model_that_is_loaded_early(engine, jobs):
     jobs.may_continue.clear()
     engine.warm(messages.Job())
     assert jobs.continues.wait(SECONDS)

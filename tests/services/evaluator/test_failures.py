@@ -32,11 +32,11 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("error", "kinds"), KINDS.items())
-def test_errors_have_a_failure_kind(error, kinds) -> None:
+def test_errors_have_a_failure_kind(error, kinds):
     found = tuple(failure_kind(error("x"), at_engine=at_engine) for at_engine in (True, False))
     assert found == kinds
 
 
-def test_every_error_of_the_tree_has_a_kind() -> None:
+def test_every_error_of_the_tree_has_a_kind():
     tree = {one for one in vars(errors).values() if isinstance(one, type)}
     assert tree == {one for one in KINDS if issubclass(one, errors.ModnormError)}

@@ -1,4 +1,3 @@
-import hashlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -6,19 +5,11 @@ from importlib.metadata import version
 import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
-from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engine
-from modnorm.errors import (
-    CancelledError,
-    ModnormError,
-    StaleLeaseError,
-    UnauthenticatedError,
-    UnavailableError,
-)
-from modnorm.geometry.scale_map import ScaleMap
+from modnorm.engines import GenerationLimits, load_engine
+from modnorm.errors import CancelledError, StaleLeaseError, UnauthenticatedError, UnavailableError
 from modnorm.search.scoring import PromptedRows, answer_candidate
 from modnorm.services.evaluator import job_runner, model_cache
-from modnorm.services.evaluator.job_runner import LONGEST_PAUSE, JobRunner
+from modnorm.services.evaluator.job_runner import LONGEST_PAUSE
 from modnorm.services.evaluator.shutdown import Shutdown
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
@@ -27,7 +18,7 @@ from modnorm.tasks.row_loading import load_data
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import unpack_answers
 from modnorm.wire.conversions import descriptor_from_proto
-from tests.services.evaluator.run_job import AddJob, MakeRunner, run_job
+from tests.services.evaluator.run_job import run_job
 
 DECLARATION = """
 name: sums
@@ -41,10 +32,10 @@ compare: number
 
 
 def test_a_job_is_reported_as_the_library_scores_it(
-    runner: JobRunner, aggregator, add_job: AddJob, checkpoint: Checkpoint, scale_map: ScaleMap
-) -> None:
+    runner, aggregator, add_job, checkpoint, scale_map
+):
     job = add_job(max_tokens=32)
-    run_job(runner, "a")
+    run_job(runner, job)
     report = aggregator.reports["a"]
 
     task = get_task("countdown")
@@ -73,12 +64,9 @@ def test_a_job_is_reported_as_the_library_scores_it(
     assert not aggregator.failures
 
 
-def test_rows_and_model_are_kept_between_jobs(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
+def test_rows_and_model_are_kept_between_jobs(runner, aggregator, add_job):
     for job_id in "abc":
-        add_job(job_id)
-        run_job(runner, job_id)
+        run_job(runner, add_job(job_id))
     assert set(aggregator.reports) == {"a", "b", "c"}
     assert aggregator.calls["FetchArtifact"] == 2
     first, *others = (report.answers for report in aggregator.reports.values())
@@ -96,16 +84,14 @@ def test_rows_and_model_are_kept_between_jobs(
     ],
 )
 def test_a_failed_job_gives_no_score_and_does_not_end_the_worker(
-    runner: JobRunner, aggregator, add_job: AddJob, changes: dict[str, str], kind: int
-) -> None:
-    add_job("bad", **changes)
-    run_job(runner, "bad")
+    runner, aggregator, add_job, changes, kind
+):
+    run_job(runner, add_job("bad", **changes))
     failure = aggregator.failures["bad"]
     assert failure.kind == kind
     assert failure.reason
     assert failure.lease.token == 7
-    add_job("good")
-    run_job(runner, "good")
+    run_job(runner, add_job("good"))
     assert set(aggregator.reports) == {"good"}
 
 
@@ -118,10 +104,9 @@ def test_a_failed_job_gives_no_score_and_does_not_end_the_worker(
     ],
 )
 def test_a_job_with_a_missing_task_is_released_without_an_attempt(
-    runner: JobRunner, aggregator, add_job: AddJob, caplog, changes: dict[str, str]
-) -> None:
-    add_job("bad", scorer="sums-v1", **changes)
-    run_job(runner, "bad")
+    runner, aggregator, add_job, caplog, changes
+):
+    run_job(runner, add_job("bad", scorer="sums-v1", **changes))
     failure = aggregator.failures["bad"]
     assert failure.kind == messages.FAILURE_KIND_RELEASED
     assert f"does not have {changes['task']} with the scorer sums-v1" in failure.reason
@@ -130,138 +115,108 @@ def test_a_job_with_a_missing_task_is_released_without_an_attempt(
     assert runner.pause == 0
 
 
-def test_a_declared_task_comes_with_its_job(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
+def test_a_declared_task_comes_with_its_job(runner, aggregator, add_job):
     task = get_task("sums", declaration=DECLARATION)
-    texts = encode_rows([{"left": "1", "right": "2", "sum": "3"}])
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    aggregator.rows[digest] = texts
+    digest = aggregator.keep_rows(encode_rows([{"left": "1", "right": "2", "sum": "3"}]))
     changes = {"task": "sums", "scorer": task.scorer, "declaration": DECLARATION}
-    add_job("a", max_tokens=4, rows_digest=digest, **changes)
-    run_job(runner, "a")
+    run_job(runner, add_job("a", max_tokens=4, rows_digest=digest, **changes))
     assert not aggregator.failures
     assert [answer.row for answer in unpack_answers(aggregator.reports["a"].answers)] == [0]
 
 
-def test_rows_with_a_wrong_digest_are_refused(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
+def test_rows_with_a_wrong_digest_are_refused(runner, aggregator, add_job):
     job = add_job()
     aggregator.rows[job.rows_digest] = aggregator.rows[job.rows_digest][1:]
-    run_job(runner, "a")
+    run_job(runner, job)
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
     assert "digest" in aggregator.failures["a"].reason
     assert not aggregator.reports
 
 
-def test_a_cancelled_job_is_dropped(runner: JobRunner, aggregator, add_job: AddJob) -> None:
+def test_a_cancelled_job_is_dropped(runner, aggregator, add_job):
     aggregator.cancel = True
-    add_job(max_tokens=1500, radius=0.1)
-    run_job(runner, "a")
+    run_job(runner, add_job(max_tokens=1500, radius=0.1))
     assert not aggregator.reports
     assert not aggregator.failures
     assert aggregator.heartbeats[-1].answers_done < 5
     aggregator.cancel = False
-    add_job("b")
-    run_job(runner, "b")
+    run_job(runner, add_job("b"))
     assert "b" in aggregator.reports
 
 
 @pytest.mark.parametrize("method", ["Heartbeat", "ReportJob"])
-def test_a_lost_lease_is_dropped_quietly(
-    runner: JobRunner, aggregator, add_job: AddJob, method: str
-) -> None:
+def test_a_lost_lease_is_dropped_quietly(runner, aggregator, add_job, method):
     aggregator.errors[method] = [StaleLeaseError("the lease is lost")]
-    add_job(max_tokens=1500, radius=0.1)
-    run_job(runner, "a")
+    run_job(runner, add_job(max_tokens=1500, radius=0.1))
     assert not aggregator.reports
     assert not aggregator.failures
 
 
-def test_a_stopping_worker_releases_its_job(
-    runner: JobRunner, aggregator, add_job: AddJob, shutdown: Shutdown
-) -> None:
-    add_job()
+def test_a_stopping_worker_releases_its_job(runner, aggregator, add_job, shutdown):
     shutdown.request()
-    run_job(runner, "a")
+    run_job(runner, add_job())
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
     assert not aggregator.reports
 
 
 @pytest.mark.parametrize("shutdown", [Shutdown(grace=60.0)])
-def test_a_grace_period_lets_the_job_finish_and_be_reported(
-    runner: JobRunner, aggregator, add_job: AddJob, shutdown: Shutdown
-) -> None:
+def test_a_grace_period_lets_the_job_finish_and_be_reported(runner, aggregator, add_job, shutdown):
     aggregator.errors["ReportJob"] = [UnavailableError("stopping too")] * 3
-    add_job()
     shutdown.request()
-    run_job(runner, "a")
+    run_job(runner, add_job())
     assert set(aggregator.reports) == {"a"}
     assert not aggregator.failures
 
 
 @pytest.mark.parametrize("error", [UnavailableError("starting"), CancelledError("stopping")])
-def test_an_aggregator_that_is_down_or_stops_is_waited_for(
-    runner: JobRunner, aggregator, add_job: AddJob, error: ModnormError
-) -> None:
+def test_an_aggregator_that_is_down_or_stops_is_waited_for(runner, aggregator, add_job, error):
     for method in ("ClaimJob", "FetchArtifact", "ReportJob"):
         aggregator.errors[method] = [error] * 2
-    add_job()
-    run_job(runner, "a")
+    run_job(runner, add_job())
     assert set(aggregator.reports) == {"a"}
     assert not aggregator.failures
 
 
-def test_a_stopping_worker_does_not_wait(
-    runner: JobRunner, aggregator, add_job: AddJob, shutdown: Shutdown
-) -> None:
+def test_a_stopping_worker_does_not_wait(runner, aggregator, add_job, shutdown):
     aggregator.errors["ClaimJob"] = [UnavailableError("down")] * 100
-    add_job()
     shutdown.request()
-    run_job(runner, "a")
+    run_job(runner, add_job())
     assert "a" in aggregator.jobs
 
 
-def test_consecutive_failures_slow_a_worker_down(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
+def test_consecutive_failures_slow_a_worker_down(runner, aggregator, add_job):
     assert runner.pause == 0.0
     pauses = []
     for attempt in range(8):
-        add_job(f"bad{attempt}", engine="abacus")
-        run_job(runner, f"bad{attempt}")
+        run_job(runner, add_job(f"bad{attempt}", engine="abacus"))
         pauses.append(runner.pause)
     assert pauses == sorted(pauses)
     assert pauses[0] > 0
     assert pauses[-1] == LONGEST_PAUSE
-    add_job("good")
-    run_job(runner, "good")
+    run_job(runner, add_job("good"))
     assert runner.pause == 0.0
 
 
-def test_a_model_is_loaded_before_its_first_job(
-    make_runner: MakeRunner, aggregator, add_job: AddJob
-) -> None:
-    loads: list[str] = []
+def test_a_model_is_loaded_before_its_first_job(make_runner, aggregator, add_job):
+    loads: list[object] = []
 
-    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
-        loads.append(name)
-        return load_engine(name, checkpoint, settings)
+    def load(*told):
+        loads.append(told)
+        return load_engine(*told)
 
     runner = make_runner(load)
     runner.warm(messages.Job(model_digest="0" * 64))  # fails, which its job would report
     job = add_job()
     runner.warm(job)
     runner.warm(job)
-    run_job(runner, "a")
+    run_job(runner, job)
     assert len(loads) == 1
     assert set(aggregator.reports) == {"a"}
 
 
 def test_jobs_of_an_experiment_that_a_worker_is_unfit_for_are_left_to_others(
-    runner: JobRunner, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    runner, aggregator, add_job, monkeypatch
+):
     monkeypatch.setattr(job_runner, "UNFIT_SECONDS", 1_000.0)
     for number in range(3):
         add_job(f"program{number}", task="mbpp", experiment_id=f"of programs {number % 2}")
@@ -278,9 +233,7 @@ def test_jobs_of_an_experiment_that_a_worker_is_unfit_for_are_left_to_others(
     runner.pass_on(claimed, "it is tried again")
 
 
-def test_a_job_that_is_passed_on_is_not_released_again(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
+def test_a_job_that_is_passed_on_is_not_released_again(runner, aggregator, add_job):
     add_job()
     claimed = runner.claim()
     assert claimed is not None
@@ -289,9 +242,7 @@ def test_a_job_that_is_passed_on_is_not_released_again(
     assert aggregator.calls["FailJob"] == 1
 
 
-def test_a_job_is_released_once_a_token_is_replaced(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
+def test_a_job_is_released_once_a_token_is_replaced(runner, aggregator, add_job):
     add_job()
     claimed = runner.claim()
     assert claimed is not None
@@ -302,19 +253,11 @@ def test_a_job_is_released_once_a_token_is_replaced(
 
 
 def test_no_engine_is_loaded_for_a_model_without_a_tokenizer(
-    make_runner: MakeRunner, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loads: list[str] = []
-
-    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
-        loads.append(name)
-        return load_engine(name, checkpoint, settings)
-
-    def fail(_: Checkpoint) -> PromptEncoder:
+    make_runner, aggregator, add_job, monkeypatch
+):
+    def fail(_):
         raise OSError("the disk failed")
 
     monkeypatch.setattr(model_cache, "PromptEncoder", fail)
-    add_job()
-    run_job(make_runner(load), "a")
+    run_job(make_runner(lambda *_: pytest.fail("an engine is loaded")), add_job())
     assert aggregator.failures["a"].reason == "OSError: the disk failed"
-    assert not loads

@@ -1,29 +1,25 @@
 """Loading of a job's engine, and the replay of its canary."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
-from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.errors import DoesNotFitError, PreconditionError
-from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.model_cache import Prompts
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
 from tests.delegating import Delegating
-from tests.services.evaluator.run_job import AddJob, MakeRunner, run_job
+from tests.services.evaluator.run_job import run_job
 
 
 def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
-    make_runner: MakeRunner, aggregator, add_job: AddJob
-) -> None:
+    make_runner, aggregator, add_job
+):
     loaded = []
 
-    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+    def load(name, checkpoint, settings):
         loaded.append(settings)
         return load_engine(name, checkpoint, replace(settings, tensor_parallel_size=1))
 
@@ -31,9 +27,9 @@ def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
     plain = common_pb2.EngineSpec()
     asked = common_pb2.EngineSpec(max_model_len=300, max_num_seqs=7, tensor_parallel_size=2)
     for job_id, spec in (("a", plain), ("b", asked), ("c", asked)):
-        add_job(job_id)
-        aggregator.jobs[job_id].engine.MergeFrom(spec)
-        run_job(runner, job_id)
+        job = add_job(job_id)
+        job.engine.MergeFrom(spec)
+        run_job(runner, job)
     assert set(aggregator.reports) == {"a", "b", "c"}
     assert loaded == [
         EngineSettings(gpu_memory_utilization=0.3, worker_process=False),
@@ -48,38 +44,36 @@ def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
 
 
 def test_numerics_that_no_worker_here_offers_end_the_experiment_with_a_reason(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
-    add_job()
-    aggregator.jobs["a"].engine.numerics = "batch_invariant"
-    run_job(runner, "a")
+    runner, aggregator, add_job
+):
+    job = add_job()
+    job.engine.numerics = "batch_invariant"
+    run_job(runner, job)
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_FATAL
     assert "numerics" in aggregator.failures["a"].reason
 
 
 def test_a_process_that_cannot_load_the_engine_releases_the_job_and_ends(
-    make_runner: MakeRunner, aggregator, add_job: AddJob
-) -> None:
-    def load(*_: object) -> Engine:
+    make_runner, aggregator, add_job
+):
+    def load(*_):
         raise PreconditionError("this process runs vLLM with fast numerics")
 
     runner = make_runner(load)
-    add_job()
-    run_job(runner, "a")
+    run_job(runner, add_job())
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
     assert runner.scorer.needs_new_process
 
 
 @pytest.mark.parametrize("may_make_room", [True, False])
 def test_a_model_larger_than_its_share_ends_the_worker_or_the_experiment(
-    make_runner: MakeRunner, aggregator, add_job: AddJob, may_make_room: bool
-) -> None:
-    def load(*_: object) -> Engine:
+    make_runner, aggregator, add_job, may_make_room
+):
+    def load(*_):
         raise DoesNotFitError("two copies of 3.1 GiB", remedy="lower MODNORM_ENGINES_PER_GPU")
 
     runner = make_runner(load, may_make_room=may_make_room)
-    add_job()
-    run_job(runner, "a")
+    run_job(runner, add_job())
     expected = messages.FAILURE_KIND_RELEASED if may_make_room else messages.FAILURE_KIND_FATAL
     failure = aggregator.failures["a"]
     assert failure.kind == expected
@@ -97,21 +91,18 @@ class Flipping(Delegating):
             yield replace(done, text=done.text + "!") if len(prompts) == 4 else done
 
 
-def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
-    make_runner: MakeRunner, aggregator, add_job: AddJob
-) -> None:
-    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
-        return cast("Engine", Flipping(load_engine(name, checkpoint, settings)))
+def test_the_base_is_replayed_once_and_a_faulty_engine_shows(make_runner, aggregator, add_job):
+    def load(*told):
+        return Flipping(load_engine(*told))
 
-    def canaries(*job_ids: str) -> list[tuple[str, str]]:
+    def canaries(*job_ids):
         found = [aggregator.reports[job_id].environment for job_id in job_ids]
         return [(one["canary"], one["canary_of"]) for one in found]
 
     for made, job_ids in ((load_engine, "ab"), (load_engine, "c"), (load, "d")):
         runner = make_runner(made)
         for job_id in job_ids:
-            add_job(job_id)
-            run_job(runner, job_id)
+            run_job(runner, add_job(job_id))
         runner.close()
     first, second, third, faulty = canaries(*"abcd")
     assert first == second == third
@@ -135,19 +126,14 @@ class Drafting(Delegating):
             yield replace(done, text=done.text + "!") if again else done
 
 
-def test_equal_prompts_of_other_rows_are_not_replayed(
-    make_runner: MakeRunner, aggregator, add_job: AddJob
-) -> None:
-    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
-        return cast("Engine", Drafting(load_engine(name, checkpoint, settings)))
+def test_equal_prompts_of_other_rows_are_not_replayed(make_runner, aggregator, add_job):
+    def load(*told):
+        return Drafting(load_engine(*told))
 
     runner, first = make_runner(load), add_job("a")
-    fewer = aggregator.rows[first.rows_digest][:-1]
-    digest = hashlib.sha256("\n".join(fewer).encode()).hexdigest()
-    aggregator.rows[digest] = fewer
-    add_job("b", rows_digest=digest)
-    for job_id in "ab":
-        run_job(runner, job_id)
+    fewer = aggregator.keep_rows(aggregator.rows[first.rows_digest][:-1])
+    for job in (first, add_job("b", rows_digest=fewer)):
+        run_job(runner, job)
     runner.close()
     canaries = [aggregator.reports[job_id].environment["canary"] for job_id in "ab"]
     assert canaries[0] == canaries[1]

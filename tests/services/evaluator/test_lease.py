@@ -1,6 +1,6 @@
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
@@ -38,19 +38,19 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_a_lease_shorter_than_three_heartbeat_intervals_is_extended_in_time(
     client, shutdown, aggregator
-) -> None:
+):
     with extended(Heartbeats(client, 100.0), job(seconds=0.3), shutdown) as held:
         held.progress(4)
         until(lambda: len(aggregator.heartbeats) > 2)
     assert aggregator.heartbeats[-1].answers_done == 4
 
 
-def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggregator) -> None:
-    def told() -> list[str]:
+def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggregator):
+    def told():
         stages = [beat.engine_stage for beat in aggregator.heartbeats]
         return [stage for stage, _ in groupby(stages)]
 
-    def has_told(stages: int) -> bool:
+    def has_told(stages):
         return len(told()) == stages
 
     heartbeats = Heartbeats(client, 100.0)
@@ -65,9 +65,7 @@ def test_heartbeats_carry_each_stage_of_an_engines_start(client, shutdown, aggre
 @pytest.mark.parametrize(
     "error", [UnavailableError("down"), CancelledError("stopping"), ModnormError("a defect")]
 )
-def test_errors_of_the_aggregator_stop_no_job(
-    client, shutdown, aggregator, error: ModnormError
-) -> None:
+def test_errors_of_the_aggregator_stop_no_job(client, shutdown, aggregator, error):
     aggregator.errors["Heartbeat"] = [error] * 8
     with extended(Heartbeats(client, 0.02), job(), shutdown) as held:
         deadline = time.monotonic() + HANG_SECONDS
@@ -77,12 +75,10 @@ def test_errors_of_the_aggregator_stop_no_job(
     assert aggregator.heartbeats
 
 
-def test_a_defect_costs_no_lease(
-    client, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_defect_costs_no_lease(client, shutdown, aggregator, monkeypatch):
     send, defects = client.heartbeat, iter([ArithmeticError, KeyError])
 
-    def odd(calls: Sequence[messages.LeaseProgress]) -> object:
+    def odd(calls):
         for defect in defects:
             raise defect
         return send(calls)
@@ -92,7 +88,7 @@ def test_a_defect_costs_no_lease(
         until(lambda: aggregator.heartbeats)
 
 
-def test_a_lease_without_progress_is_not_extended(client, shutdown, aggregator) -> None:
+def test_a_lease_without_progress_is_not_extended(client, shutdown, aggregator):
     heartbeats = Heartbeats(client, 0.03)
     with extended(heartbeats, job(), shutdown, silence_seconds=0.1):
         until(lambda: not heartbeats._runs)
@@ -100,18 +96,16 @@ def test_a_lease_without_progress_is_not_extended(client, shutdown, aggregator) 
 
 
 @pytest.mark.parametrize("stall_seconds", [8.0, 600.0, 1200.0, 86_400.0])
-def test_a_lease_outlasts_the_longest_load_that_the_watchdog_allows(stall_seconds: float) -> None:
+def test_a_lease_outlasts_the_longest_load_that_the_watchdog_allows(stall_seconds):
     assert longest_silence(stall_seconds) >= 1800
     assert longest_silence(stall_seconds) > LOAD_FACTOR * stall_seconds
 
 
-def test_heartbeats_arrive_in_order(
-    client, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heartbeats_arrive_in_order(client, shutdown, aggregator, monkeypatch):
     """The job begins while a heartbeat that marks it as waiting is in flight."""
     composed, overtaken, send = threading.Event(), threading.Event(), client.heartbeat
 
-    def late(calls: Sequence[messages.LeaseProgress]) -> object:
+    def late(calls):
         if not composed.is_set():
             composed.set()
             overtaken.wait(0.2)
@@ -129,7 +123,7 @@ def test_heartbeats_arrive_in_order(
         assert [beat.waits for beat in aggregator.heartbeats[:2]] == [True, False]
 
 
-def test_a_begin_is_reported_at_once(client, shutdown, aggregator) -> None:
+def test_a_begin_is_reported_at_once(client, shutdown, aggregator):
     """The job may crash the worker long before a heartbeat is due."""
     with extended(Heartbeats(client, 3600.0), job(seconds=10_800), shutdown) as held:
         held.begins()
@@ -137,7 +131,7 @@ def test_a_begin_is_reported_at_once(client, shutdown, aggregator) -> None:
         assert [beat.waits for beat in aggregator.heartbeats] == [False]
 
 
-def test_a_removed_lease_is_not_extended(client, shutdown, aggregator) -> None:
+def test_a_removed_lease_is_not_extended(client, shutdown, aggregator):
     heartbeats = Heartbeats(client, 0.02)
     with extended(heartbeats, job(), shutdown):
         with extended(heartbeats, job(job_id="b"), shutdown):

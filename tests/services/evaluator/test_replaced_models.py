@@ -1,6 +1,5 @@
 """Jobs of several models of one architecture: the loaded engine takes the weights of each."""
 
-from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -14,11 +13,11 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.wire.conversions import descriptor_to_proto
 from tests.delegating import Delegating
-from tests.services.evaluator.run_job import AddJob, MakeRunner, run_job
+from tests.services.evaluator.run_job import run_job
 
 
 @pytest.fixture(scope="module")
-def relative(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+def relative(checkpoint, tmp_path_factory):
     """The bundled model with other weights."""
     stored = CheckpointWeights(checkpoint)
     weights = {tensor.name: stored.read(tensor) * 1.0625 for tensor in stored.layout}
@@ -28,16 +27,17 @@ def relative(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def add_relative(aggregator, add_job: AddJob, relative: Checkpoint) -> Callable[[str], None]:
+def add_relative(aggregator, add_job, relative):
     """Add a job of the other model."""
 
-    def add(job_id: str) -> None:
+    def add(job_id):
         scale_map = build_scale_map("randopt", relative)
         aggregator.scale_maps[scale_map.digest] = scale_map.to_json()
         job = add_job(job_id, model_digest=relative.digest, max_tokens=32)
         job.model.name = str(relative.directory)
         descriptor = Descriptor("portable-v1", 3, "randopt", 0.005, scale_map.digest)
         job.descriptor.CopyFrom(descriptor_to_proto(descriptor))
+        return job
 
     return add
 
@@ -64,17 +64,14 @@ class Loads:
 
 
 def test_one_engine_answers_for_several_models(
-    make_runner: MakeRunner, aggregator, add_job, add_relative, relative: Checkpoint
-) -> None:
+    make_runner, aggregator, add_job, add_relative, relative
+):
     loads, roots = Loads(), (relative.directory.parent,)
     runner = make_runner(loads.load, model_roots=roots)
     for job_id, add in (("a", add_job), ("b", add_relative), ("c", add_job)):
-        add(job_id)
-        run_job(runner, job_id)
+        run_job(runner, add(job_id))
     assert loads.count == 1
-    fresh = make_runner(model_roots=roots)
-    add_relative("d")
-    run_job(fresh, "d")
+    run_job(make_runner(model_roots=roots), add_relative("d"))
     reports = aggregator.reports
     assert reports["a"].answers == reports["c"].answers != reports["b"].answers
     assert reports["b"].answers == reports["d"].answers
@@ -83,14 +80,12 @@ def test_one_engine_answers_for_several_models(
 
 
 def test_an_engine_that_cannot_take_a_model_is_loaded_again(
-    make_runner: MakeRunner, aggregator, add_job, add_relative, relative: Checkpoint
-) -> None:
+    make_runner, aggregator, add_job, add_relative, relative
+):
     loads = Loads(first_refuses=True)
     runner = make_runner(loads.load, model_roots=(relative.directory.parent,))
-    add_job("a", max_tokens=32)
-    run_job(runner, "a")
-    add_relative("b")
-    run_job(runner, "b")
+    run_job(runner, add_job("a", max_tokens=32))
+    run_job(runner, add_relative("b"))
     assert loads.count == 2
     assert not aggregator.failures
     assert set(aggregator.reports) == {"a", "b"}

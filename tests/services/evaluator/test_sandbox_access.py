@@ -1,50 +1,40 @@
 """Jobs of a task that runs programs, on workers with and without a sandbox."""
 
-import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import pytest
 
 from modnorm.errors import UnavailableError
-from modnorm.sandbox import Isolation, Program, ProgramOutcome, Sandbox
+from modnorm.sandbox import Isolation, Sandbox
 from modnorm.services.evaluator.job_inputs import SandboxAccess
-from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import unpack_answers
-from tests.services.evaluator.run_job import MakeRunner, run_job
+from tests.services.evaluator.run_job import run_job
 
 ROW = {"text": "Write f.", "test_list": ["assert f(1) == 2"], "test_setup_code": ""}
 
 
 @pytest.fixture
-def sandbox() -> Iterator[Sandbox]:
+def sandbox():
     with Sandbox() as made:
         yield made
 
 
 @pytest.fixture
-def add_program_job(aggregator, add_job) -> Callable[[str], None]:
+def add_program_job(aggregator, add_job):
     """Add a job of MBPP."""
-    texts = [json.dumps(ROW)]
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    aggregator.rows[digest] = texts
-
-    def add(job_id: str) -> None:
-        scorer = get_task("mbpp").scorer
-        add_job(job_id, task="mbpp", scorer=scorer, rows_digest=digest, max_tokens=4)
-
-    return add
+    program = {"task": "mbpp", "scorer": get_task("mbpp").scorer}
+    digest = aggregator.keep_rows([json.dumps(ROW)])
+    return lambda: add_job(**program, rows_digest=digest, max_tokens=4)
 
 
 def test_without_a_sandbox_the_job_is_released_before_any_work(
-    runner: JobRunner, aggregator, add_program_job
-) -> None:
-    add_program_job("a")
-    run_job(runner, "a")
+    runner, aggregator, add_program_job
+):
+    run_job(runner, add_program_job())
     failure = aggregator.failures["a"]
     assert failure.kind == messages.FAILURE_KIND_RELEASED
     assert "MODNORM_SANDBOX_TARGET" in failure.reason
@@ -53,19 +43,16 @@ def test_without_a_sandbox_the_job_is_released_before_any_work(
 
 
 def test_the_report_contains_the_isolation_of_programs(
-    make_runner: MakeRunner, sandbox: Sandbox, aggregator, add_program_job
-) -> None:
+    make_runner, sandbox, aggregator, add_program_job
+):
     runner = make_runner(sandbox=sandbox)
-    add_program_job("a")
-    run_job(runner, "a")
+    run_job(runner, add_program_job())
     report = aggregator.reports["a"]
     assert report.environment["sandbox"] == sandbox.measure().summary
     assert [answer.row for answer in unpack_answers(report.answers)] == [0]
 
 
-def test_a_failed_sandbox_is_not_checked_for_each_job(
-    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_sandbox_is_not_checked_for_each_job(sandbox, monkeypatch):
     looks: list[UnavailableError | Isolation] = []
     answers = (
         UnavailableError("its host is down"),
@@ -77,7 +64,7 @@ def test_a_failed_sandbox_is_not_checked_for_each_job(
         execute = sandbox.execute
 
         @staticmethod
-        def check_health() -> Isolation:
+        def check_health():
             answer = answers[len(looks)]
             looks.append(answer)
             if isinstance(answer, UnavailableError):
@@ -97,19 +84,17 @@ def test_a_failed_sandbox_is_not_checked_for_each_job(
     assert programs.check_health().summary == sandbox.measure().summary
 
 
-def test_a_sandbox_that_failed_at_a_program_is_checked_before_the_next_job(
-    sandbox: Sandbox,
-) -> None:
+def test_a_sandbox_that_failed_at_a_program_is_checked_before_the_next_job(sandbox):
     """Otherwise jobs would lose attempts while the cached check is valid."""
     gone = UnavailableError("its host is down")
 
     class Mortal:
         is_there = True
 
-        def execute(self, program: Program) -> ProgramOutcome:
+        def execute(self, program):
             return sandbox.execute(program) if self.is_there else _raised(gone)
 
-        def check_health(self) -> Isolation:
+        def check_health(self):
             return sandbox.measure() if self.is_there else _raised(gone)
 
     mortal = Mortal()

@@ -30,7 +30,7 @@ run_service(settings, build)
 """
 
 
-def test_a_worker_that_makes_room_ends_with_its_exit_code() -> None:
+def test_a_worker_that_makes_room_ends_with_its_exit_code():
     settings = EvaluatorSettings(bind_address="127.0.0.1:0", broker_url="memory://")
     service = EvaluatorService(settings)
     service._ended_unasked = service._worker._runner.scorer.makes_room = True
@@ -39,10 +39,8 @@ def test_a_worker_that_makes_room_ends_with_its_exit_code() -> None:
     assert caught.value.code == MAKES_ROOM
 
 
-def test_a_process_ends_even_if_the_job_of_its_hanging_engine_cannot_be_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail() -> None:
+def test_a_process_ends_even_if_the_job_of_its_hanging_engine_cannot_be_failed(monkeypatch):
+    def fail():
         raise RuntimeError("cannot start a thread")
 
     codes: list[int] = []
@@ -55,7 +53,7 @@ def test_a_process_ends_even_if_the_job_of_its_hanging_engine_cannot_be_failed(
     assert codes == [HANGS]
 
 
-def test_a_worker_that_ends_unasked_ends_the_process_with_an_error(python_code) -> None:
+def test_a_worker_that_ends_unasked_ends_the_process_with_an_error(python_code):
     command = [*python_code, WORKER_THAT_ENDS]
     ended = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=HANG_SECONDS
@@ -68,7 +66,7 @@ def test_a_worker_that_ends_unasked_ends_the_process_with_an_error(python_code) 
     )
 
 
-def test_a_worker_that_a_supervisor_starts_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_a_supervisor_starts_ends_with_it(monkeypatch):
     watches = threading.Event()
     monkeypatch.setattr(server, "end_with_supervisor", watches.set)
     monkeypatch.setattr(server, "run_service", lambda *_: None)

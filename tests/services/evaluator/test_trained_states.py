@@ -1,6 +1,5 @@
 """Jobs around trained states, by the real engine."""
 
-import pytest
 import torch
 
 from modnorm.baselines.generator import Generator, propose
@@ -11,10 +10,9 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.lineage import Lineage, all_float32
-from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.wire.answer_sheets import unpack_answers
-from tests.services.evaluator.run_job import AddJob, MakeRunner, run_job
+from tests.services.evaluator.run_job import run_job
 
 
 def lineage_of(checkpoint: Checkpoint) -> Lineage:
@@ -22,14 +20,9 @@ def lineage_of(checkpoint: Checkpoint) -> Lineage:
     return Lineage(checkpoint.digest, "portable-v1", steps=steps)
 
 
-def texts(report: object) -> list[str]:
-    sheet = report.answers  # type: ignore[attr-defined]  # a test's
-    return [answer.completion for answer in unpack_answers(sheet)]
-
-
 def test_a_job_is_answered_at_its_trained_state_and_the_next_at_the_base(
-    runner: JobRunner, aggregator, add_job: AddJob, checkpoint: Checkpoint
-) -> None:
+    runner, aggregator, add_job, checkpoint
+):
     lineage = lineage_of(checkpoint)
     aggregator.lineages["experiment"] = lineage
     states = {"base": "", "one": lineage.digests[1], "two": lineage.digest, "again": ""}
@@ -37,9 +30,12 @@ def test_a_job_is_answered_at_its_trained_state_and_the_next_at_the_base(
         job = add_job(job_id)
         job.experiment_id = "experiment"
         job.descriptor.lineage_digest = state
-        run_job(runner, job_id)
+        run_job(runner, job)
     assert not aggregator.failures
-    found = {job_id: texts(report) for job_id, report in aggregator.reports.items()}
+    found = {
+        job_id: [answer.completion for answer in unpack_answers(report.answers)]
+        for job_id, report in aggregator.reports.items()
+    }
     assert found["again"] == found["base"] != found["two"]
     assert aggregator.calls["FetchLineage"] == 2
     reported = aggregator.reports["two"]
@@ -48,35 +44,31 @@ def test_a_job_is_answered_at_its_trained_state_and_the_next_at_the_base(
 
 
 def test_the_steps_of_a_lineage_are_signs_of_life(
-    make_runner: MakeRunner,
-    aggregator,
-    add_job: AddJob,
-    checkpoint: Checkpoint,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    make_runner, aggregator, add_job, checkpoint, monkeypatch
+):
     watchdog = Watchdog(60.0)
     runner, lineage, seen = make_runner(watchdog=watchdog), lineage_of(checkpoint), []
     aggregator.lineages["experiment"] = lineage
     take = CandidateWeights._apply_step
 
-    def slow(*told: object) -> None:
+    def slow(*told):
         # Without the sign of life at this step the last one is an hour old.
         seen.append(watchdog._deadline)
         watchdog._deadline -= 3600.0
-        take(*told)  # type: ignore[arg-type]  # passed through
+        take(*told)
 
     monkeypatch.setattr(CandidateWeights, "_apply_step", slow)
     job = add_job("a")
     job.experiment_id, job.descriptor.lineage_digest = "experiment", lineage.digest
-    run_job(runner, "a")
+    run_job(runner, job)
     assert len(seen) == 2
     assert seen[1] > seen[0]
     assert not aggregator.failures
 
 
 def test_a_generator_proposes_the_coefficients_of_a_candidate(
-    runner: JobRunner, aggregator, add_job: AddJob, checkpoint: Checkpoint
-) -> None:
+    runner, aggregator, add_job, checkpoint
+):
     layout = physical_layout(checkpoint.config)
     text = Generator(layout, seed=1).to_json({})
     digest = read_generator(text).digest
@@ -85,7 +77,7 @@ def test_a_generator_proposes_the_coefficients_of_a_candidate(
     job = add_job("a")
     job.experiment_id, job.generator_digest = "experiment", digest
     job.descriptor.lineage_digest = lineage.digest
-    run_job(runner, "a")
+    run_job(runner, job)
 
     stored = CheckpointWeights(checkpoint)
     moments = []

@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 
 from modnorm.services.common.settings import SupervisorSettings
 from modnorm.services.evaluator import supervisor as supervising
-from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.services.evaluator.supervisor import Supervisor
 from modnorm.v1 import evaluation_pb2 as messages
-from tests.services.evaluator.run_job import AddJob, run_job
+from tests.services.evaluator.run_job import run_job
 from tests.services.evaluator.test_supervisor import until
 
 HANGING = """
@@ -64,17 +63,9 @@ async def supervised(command, redis_url, target, monkeypatch):
 
 
 def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
-    redis_url,
-    target,
-    aggregator,
-    add_job: AddJob,
-    runner: JobRunner,
-    python_code,
-    tmp_path,
-    monkeypatch,
-) -> None:
-    add_job("undisturbed", max_tokens=24)
-    run_job(runner, "undisturbed")
+    redis_url, target, aggregator, add_job, runner, python_code, tmp_path, monkeypatch
+):
+    run_job(runner, add_job("undisturbed", max_tokens=24))
     expected = aggregator.reports["undisturbed"]
     hang = tmp_path / "hang"
     command = (*python_code, HANGING, str(hang))
@@ -116,7 +107,7 @@ def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
     assert found.answers == expected.answers
 
 
-def test_a_sign_of_life_is_overdue_only_if_one_is_expected() -> None:
+def test_a_sign_of_life_is_overdue_only_if_one_is_expected():
     watchdog = Watchdog(0.0)
     assert not watchdog.is_overdue
     watchdog.beat()

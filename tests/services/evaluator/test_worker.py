@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -16,13 +15,13 @@ from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.lease import CandidateLease
 from modnorm.services.evaluator.worker import Worker
 from modnorm.v1 import evaluation_pb2 as messages
-from tests.services.evaluator.run_job import AddJob, run_job
+from tests.services.evaluator.run_job import run_job
 from verification.labs import servers
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
 @pytest.fixture
-def settings(target: str) -> EvaluatorSettings:
+def settings(target):
     return EvaluatorSettings(
         bind_address="127.0.0.1:0",
         broker_url=f"memory://{uuid.uuid4().hex}",
@@ -49,9 +48,7 @@ def running(settings: EvaluatorSettings, **changes: object) -> Iterator[Worker]:
     assert not worker.serving
 
 
-def test_jobs_are_claimed_until_none_is_left(
-    settings: EvaluatorSettings, aggregator, add_job: AddJob
-) -> None:
+def test_jobs_are_claimed_until_none_is_left(settings, aggregator, add_job):
     for job_id in "ab":
         add_job(job_id)
     with running(settings) as worker:
@@ -63,33 +60,30 @@ def test_jobs_are_claimed_until_none_is_left(
 
 
 @pytest.fixture
-def patient(settings: EvaluatorSettings) -> EvaluatorSettings:
+def patient(settings):
     return settings.model_copy(update={"stall_seconds": 1200.0})
 
 
-def test_a_lease_is_kept_while_a_model_may_still_load(
-    patient: EvaluatorSettings, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lease_is_kept_while_a_model_may_still_load(patient, aggregator, add_job, monkeypatch):
     kept: list[bool] = []
     is_wanted = CandidateLease.is_wanted
 
-    def late(lease: CandidateLease) -> bool:
+    def late(lease):
         lease._last_progress = time.monotonic() - 3 * patient.stall_seconds
         kept.append(is_wanted(lease))
         return kept[-1]
 
     monkeypatch.setattr(CandidateLease, "is_wanted", late)
     worker = Worker(patient)
-    add_job()
-    run_job(worker._runner, "a")
+    run_job(worker._runner, add_job())
     worker._runner.close()
     assert kept
     assert all(kept)
 
 
 def test_an_idle_worker_asks_at_once_when_told_and_else_at_each_heartbeat_interval(
-    settings: EvaluatorSettings, aggregator, add_job: AddJob
-) -> None:
+    settings, aggregator, add_job
+):
     for seconds, told in ((HANG_SECONDS, True), (0.1, False)):
         with running(settings, heartbeat_seconds=seconds) as worker:
             wait_until(partial(getattr, worker, "serving"), "the worker is connected")
@@ -101,33 +95,27 @@ def test_an_idle_worker_asks_at_once_when_told_and_else_at_each_heartbeat_interv
             aggregator.wait_for(job_id)
 
 
-def test_a_stop_releases_the_current_job(
-    settings: EvaluatorSettings, aggregator, add_job: AddJob
-) -> None:
+def test_a_stop_releases_the_current_job(settings, aggregator, add_job):
     add_job("long", max_tokens=1500, radius=0.1)
     with running(settings):
         wait_until(lambda: aggregator.calls["FetchArtifact"], "the job has begun", pause=0.02)
     assert aggregator.failures["long"].kind == messages.FAILURE_KIND_RELEASED
 
 
-def test_a_worker_that_never_ran_can_be_stopped(settings: EvaluatorSettings) -> None:
+def test_a_worker_that_never_ran_can_be_stopped(settings):
     worker = Worker(settings)
     assert not worker.serving
     worker.stop()
 
 
-def test_a_worker_whose_first_job_cannot_be_read_leaves_no_engine_thread(
-    settings: EvaluatorSettings, tmp_path: Path
-) -> None:
+def test_a_worker_whose_first_job_cannot_be_read_leaves_no_engine_thread(settings, tmp_path):
     worker = Worker(settings.model_copy(update={"first_job": tmp_path / "none"}))
     with pytest.raises(FileNotFoundError):
         worker.run()
     assert not worker._engine._thread.is_alive()
 
 
-def test_a_worker_works_without_its_broker_and_reconnects(
-    settings: EvaluatorSettings, aggregator, add_job: AddJob
-) -> None:
+def test_a_worker_works_without_its_broker_and_reconnects(settings, aggregator, add_job):
     with servers.broker() as broker, running(settings, broker_url=broker.url) as worker:
         wait_until(lambda: worker.serving, "the connection")
         broker.end(signal.SIGKILL)
