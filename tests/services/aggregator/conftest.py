@@ -111,14 +111,18 @@ class Lab:
         async for event in self.experiments.WatchExperiment(request, timeout=HANG_SECONDS):
             yield event
 
-    async def reach(self, experiment_id, state):
-        async for event in self.watch(experiment_id):
-            if event.state == state:
-                return event
-        raise AssertionError(await self.get(experiment_id))
+    async def select(self, message, request_id="request"):
+        """Create an experiment and wait until its selection has begun."""
+        created = await self.create(message, request_id)
+        async for event in self.watch(created.id):
+            if event.state == experiment_pb2.EXPERIMENT_STATE_SELECTING:
+                return created
+        raise AssertionError(await self.get(created.id))
 
-    async def finish(self, experiment_id):
-        return [event async for event in self.watch(experiment_id)]
+    async def finish(self, experiment_id, *workers):
+        """Let workers work until an experiment has ended; return its events."""
+        async with self.working(*workers):
+            return [event async for event in self.watch(experiment_id)]
 
     async def candidates(self, experiment_id):
         """The candidates so far, the base first, each with its descriptor."""

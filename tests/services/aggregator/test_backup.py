@@ -12,9 +12,7 @@ from sqlalchemy import make_url
 
 from modnorm.client.client import Client
 from modnorm.client.fetching import save_run
-from modnorm.v1 import experiment_pb2
 
-SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 TIMES = "timings.json"
 
 
@@ -62,8 +60,7 @@ def test_a_restored_run_finishes_with_the_same_results(
         """Make a backup with three finished candidates and one leased; then finish."""
         # Longer than a dump takes: the job in hand is reported after it.
         async with start_lab(postgres_url, lease_seconds=5.0) as lab:
-            created = await lab.create(spec())
-            await lab.reach(created.id, SELECTING)
+            created = await lab.select(spec())
             worker = lab.worker()
             for _ in range(3):
                 await worker.report(await worker.claim_next())
@@ -71,16 +68,14 @@ def test_a_restored_run_finishes_with_the_same_results(
             backup = await asyncio.to_thread(dump, postgres_url)
             await worker.report(in_hand)
             done = list(worker.reports)
-            async with lab.working(worker):
-                await lab.finish(created.id)
+            await lab.finish(created.id, worker)
             found = await asyncio.to_thread(files, lab, created.id, tmp_path / "first")
         return created.id, backup, done, found
 
     async def go_on(experiment_id, done):
         async with start_lab(empty_url, lease_seconds=0.5) as lab:
             worker = lab.worker()
-            async with lab.working(worker):
-                await lab.finish(experiment_id)
+            await lab.finish(experiment_id, worker)
             await lab.check_results(await lab.get(experiment_id))
             assert set(done[:3]).isdisjoint(worker.reports)
             assert done[3] in worker.reports

@@ -31,8 +31,7 @@ async def test_an_experiment_from_its_creation_to_its_votes(start_lab, spec, dat
         assert created.state == experiment_pb2.EXPERIMENT_STATE_PENDING
         assert created.spec.population.pool == "nested"
         worker = lab.worker()
-        async with lab.working(worker):
-            events = await lab.finish(created.id)
+        events = await lab.finish(created.id, worker)
         experiment = await lab.get(created.id)
         assert experiment.state == SUCCEEDED
         await lab.check_results(experiment)
@@ -136,8 +135,7 @@ async def test_a_method_with_a_profile_is_calibrated_first(start_lab, spec, tmp_
     async with start_lab() as lab:
         calibration = {"examples": 2, "layers_per_example": 4, "iterations": 1}
         created = await lab.create(spec(method=NAMED, calibration=calibration))
-        async with lab.working(lab.worker()):
-            events = await lab.finish(created.id)
+        events = await lab.finish(created.id, lab.worker())
         experiment = await lab.get(created.id)
         assert experiment.state == SUCCEEDED
         assert experiment.progress.examples_done == experiment.progress.examples_total == 2
@@ -185,8 +183,7 @@ async def check_profile_files(lab, spec, folder, profile):
 
 async def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
     async with start_lab() as lab:
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
+        created = await lab.select(spec())
         worker = lab.worker()
         job = await worker.claim_next()
         assert not (await lab.heartbeat(job.lease, answers_done=1)).cancel

@@ -6,13 +6,12 @@ import psycopg
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from modnorm.v1 import experiment_pb2, status_pb2, status_pb2_grpc
+from modnorm.v1 import status_pb2, status_pb2_grpc
 from tests.services.aggregator.world import on_both_databases
 from verification.labs.waiting import HANG_SECONDS
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 
 
 async def status(lab):
@@ -28,8 +27,7 @@ def by_name(response):
 async def test_a_lab_counts_pending_jobs_and_lists_workers(start_lab, spec, database_url):
     async with start_lab(database_url) as lab:
         assert not (await status(lab)).jobs_pending
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
+        await lab.select(spec())
         await lab.worker().claim_next()
         found = await status(lab)
         assert found.jobs_pending == 6

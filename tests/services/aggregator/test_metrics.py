@@ -2,10 +2,7 @@
 
 import asyncio
 
-from modnorm.v1 import experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
-
-SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 
 
 def value(lab, name, **labels):
@@ -19,16 +16,14 @@ def lines(logged, event):
 async def test_an_experiment_is_counted_from_its_creation_to_its_end(start_lab, spec):
     async with start_lab() as lab:
         assert value(lab, "modnorm_candidates_scored_total", split="selection") == 0
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
+        created = await lab.select(spec())
         assert value(lab, "modnorm_open_jobs", state="pending", split="selection") == 7
         worker = lab.worker()
         await worker.claim_next()
         assert value(lab, "modnorm_open_jobs", state="leased", split="selection") == 1
         assert value(lab, "modnorm_experiments", state="SELECTING") == 1
         lab.aggregator._job_store.release_all()
-        async with lab.working(worker):
-            await lab.finish(created.id)
+        await lab.finish(created.id, worker)
         experts = len(worker.reports) - 7
         assert value(lab, "modnorm_candidates_scored_total", split="selection") == 7
         assert value(lab, "modnorm_candidates_scored_total", split="heldout") == experts
@@ -42,8 +37,7 @@ async def test_an_experiment_is_counted_from_its_creation_to_its_end(start_lab, 
 
 async def test_a_lost_lease_is_counted_and_named_in_the_log(start_lab, spec, logged):
     async with start_lab(lease_seconds=0.2) as lab:
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
+        created = await lab.select(spec())
         job = await lab.worker().claim_next()
         async with asyncio.timeout(HANG_SECONDS):
             while not value(lab, "modnorm_lease_expiries_total"):
@@ -57,8 +51,7 @@ async def test_a_lost_lease_is_counted_and_named_in_the_log(start_lab, spec, log
 
 async def test_every_log_line_about_a_job_identifies_it(start_lab, spec, logged):
     async with start_lab() as lab:
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
+        created = await lab.select(spec())
         worker = lab.worker()
         first, second = await worker.claim_next(), await worker.claim_next()
         await worker.report(first)

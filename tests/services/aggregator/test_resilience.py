@@ -37,8 +37,7 @@ async def test_a_second_aggregator_on_one_database_refuses_to_start(
         with pytest.raises(ConflictError, match="another aggregator uses this database"):
             async with another_aggregator(lab.settings):
                 pass
-        async with lab.working(lab.worker()):
-            await lab.finish(created.id)
+        await lab.finish(created.id, lab.worker())
     async with another_aggregator(lab.settings) as heir:
         assert (await heir.get(created.id)).id == created.id
 
@@ -107,8 +106,7 @@ async def test_another_aggregator_continues_after_a_crash(
     start_lab, another_aggregator, spec, database_url
 ):
     async with start_lab(database_url, lease_seconds=0.5) as lab:
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
+        created = await lab.select(spec())
         worker = lab.worker()
         for _ in range(3):
             await worker.report(await worker.claim_next())
@@ -116,8 +114,7 @@ async def test_another_aggregator_continues_after_a_crash(
         await lab.die()
         async with another_aggregator(lab.settings) as heir:
             successor = heir.worker()
-            async with heir.working(successor):
-                await heir.finish(created.id)
+            await heir.finish(created.id, successor)
             await heir.check_results(await heir.get(created.id))
             assert not set(worker.reports) & set(successor.reports)
             assert lost.lease.job_id in successor.reports
@@ -128,8 +125,7 @@ async def test_a_worker_keeps_its_job_during_an_outage_of_the_aggregator(
     start_lab, another_aggregator, spec, database_url
 ):
     async with start_lab(database_url, lease_seconds=2.0) as lab:
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
+        created = await lab.select(spec())
         kept, lost = [await lab.worker().claim_next() for _ in range(2)]
         await lab.die()
         await asyncio.sleep(2.5)
@@ -156,9 +152,8 @@ async def test_a_worker_keeps_its_job_during_an_outage_of_the_aggregator(
 @on_both_databases
 async def test_a_lease_that_cannot_be_ended_does_not_block_others(start_lab, spec, database_url):
     async with start_lab(database_url, lease_seconds=0.5) as lab:
-        experiments = [await lab.create(spec(), name) for name in ("unreadable", "other")]
+        experiments = [await lab.select(spec(), name) for name in ("unreadable", "other")]
         for created in experiments:
-            await lab.reach(created.id, SELECTING)
             other = [one.id for one in experiments if one is not created]
             job = await lab.worker().claim(unfit_experiments=other)
             if created is experiments[0]:

@@ -8,13 +8,10 @@ import pytest
 
 from modnorm.services.aggregator.api.job_servicer import CallBatcher
 from modnorm.v1 import evaluation_pb2 as messages
-from modnorm.v1 import experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
-
-SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 
 
 class FollowedUp:
@@ -36,8 +33,7 @@ async def test_what_a_disconnected_worker_stored_is_followed_up(
 ):
     """A claim is released, so that another worker gets the job at once."""
     async with start_lab() as lab:
-        created = await lab.create(spec())
-        await lab.reach(created.id, SELECTING)
+        created = await lab.select(spec())
         worker, jobs = lab.worker(), lab.aggregator._job_store
         tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs)
         request: Message

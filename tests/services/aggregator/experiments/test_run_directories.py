@@ -79,8 +79,7 @@ def test_an_experiment_without_results_has_no_directory(world, directories, end,
 async def test_files_are_served_by_name_and_offset(start_lab, spec):
     async with start_lab() as lab:
         created = await lab.create(spec())
-        async with lab.working(lab.worker()):
-            await lab.finish(created.id)
+        await lab.finish(created.id, lab.worker())
         listed = await lab.experiments.ListRunFiles(
             experiments.ListRunFilesRequest(experiment_id=created.id), timeout=HANG_SECONDS
         )

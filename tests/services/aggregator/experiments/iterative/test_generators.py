@@ -68,8 +68,7 @@ async def test_both_sides_of_a_step_have_the_amplitudes_that_were_proposed(
 ):
     async with start_lab() as lab:
         created = await lab.create(zo_spec())
-        async with lab.working(normalising(lab.worker(), 4.0)):
-            await lab.finish(created.id)
+        await lab.finish(created.id, normalising(lab.worker(), 4.0))
         experiment = await lab.get(created.id)
         assert experiment.state == SUCCEEDED, experiment.error
         lineage = await lab.lineage(created.id)
@@ -108,8 +107,7 @@ async def test_a_proposal_without_its_normaliser_is_refused(start_lab, zo_spec, 
 async def test_a_step_that_cannot_be_computed_ends_the_run(start_lab, zo_spec, normalising):
     async with start_lab() as lab:
         created = await lab.create(zo_spec())
-        async with lab.working(normalising(lab.worker(), 5e-324)):
-            await lab.finish(created.id)
+        await lab.finish(created.id, normalising(lab.worker(), 5e-324))
         experiment = await lab.get(created.id)
         assert experiment.state == FAILED
         assert "cannot be computed" in experiment.error
