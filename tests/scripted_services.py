@@ -1,6 +1,7 @@
 """A real gRPC server on loopback whose service does what a test tells it."""
 
 import hashlib
+import json
 import socket
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
@@ -8,6 +9,7 @@ from dataclasses import asdict
 
 import grpc
 import pytest
+from grpc_status import rpc_status
 
 from modnorm import Client
 from modnorm.analysis.export import write_run
@@ -28,18 +30,25 @@ from modnorm.v1.experiment_pb2_grpc import (
     add_ExperimentServiceServicer_to_server,
 )
 from modnorm.wire.conversions import from_message, spec_from_proto, spec_to_proto
+from modnorm.wire.status import to_status
 
 
 @contextmanager
-def _running(servicer, address):
+def served(servicer, address="127.0.0.1:0", add=add_ExperimentServiceServicer_to_server):
+    """Serve a servicer, which `add` adds to the server; yields the target."""
     server = grpc.server(futures.ThreadPoolExecutor(4))
-    add_ExperimentServiceServicer_to_server(servicer, server)
+    add(servicer, server)
     port = server.add_insecure_port(address)
     server.start()
     try:
         yield f"127.0.0.1:{port}"
     finally:
         server.stop(0).wait()
+
+
+def refuse(context, error):
+    """End a call with the status of an error."""
+    context.abort_with_status(rpc_status.to_status(to_status(error)))
 
 
 @pytest.fixture
@@ -57,11 +66,7 @@ def servicer():
 def serve():
     """Start a server of a servicer; returns its target."""
     with ExitStack() as stack:
-
-        def start(servicer, address="127.0.0.1:0"):
-            return stack.enter_context(_running(servicer, address))
-
-        yield start
+        yield lambda *given: stack.enter_context(served(*given))
 
 
 @pytest.fixture
@@ -96,6 +101,18 @@ def spec():
             "population": {"size": 4, "ensemble_sizes": [1, 2]},
         }
     )
+
+
+@pytest.fixture
+def claim(spec):
+    """Make a directory that holds nothing but its spec."""
+
+    def make(path):
+        path.mkdir(parents=True)
+        (path / "spec.json").write_text(json.dumps(spec.model_dump(mode="json")))
+        return path
+
+    return make
 
 
 @pytest.fixture

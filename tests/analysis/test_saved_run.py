@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import pytest
@@ -7,18 +6,6 @@ from modnorm.analysis.export import write_run
 from modnorm.analysis.run import load_run
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from tests.faults import error_at
-
-
-@pytest.fixture
-def claim(spec):
-    """Make a directory that holds nothing but its spec."""
-
-    def make(path):
-        path.mkdir(parents=True)
-        (path / "spec.json").write_text(json.dumps(spec.model_dump(mode="json")))
-        return path
-
-    return make
 
 
 def test_an_unfinished_run_is_refused(claim, tmp_path):

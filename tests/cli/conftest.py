@@ -6,7 +6,7 @@ import pytest
 from modnorm.cli import main
 from tests.analysis.conftest import make_run
 
-__all__ = ["make_run", "modnorm", "modnorm_json", "printed", "refusal"]
+__all__ = ["make_run", "modnorm", "modnorm_json", "printed", "refusal", "spec_file"]
 
 
 @pytest.fixture
@@ -33,6 +33,13 @@ def printed(modnorm):
         return out
 
     return call
+
+
+@pytest.fixture
+def spec_file(printed, tmp_path):
+    """The file of the spec that `modnorm init` writes."""
+    printed("init", tmp_path / "spec.yaml")
+    return tmp_path / "spec.yaml"
 
 
 @pytest.fixture

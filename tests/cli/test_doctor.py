@@ -1,18 +1,14 @@
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib import metadata
 
-import grpc
 import pytest
-from grpc_status import rpc_status
 
 from modnorm.client.doctor import Verdict, check_lab
 from modnorm.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import status_pb2, status_pb2_grpc
 from modnorm.wire.connection import Credentials
-from modnorm.wire.status import to_status
+from tests.scripted_services import refuse, served
 
 OWN = metadata.version("modnorm")
 SAMPLER = status_pb2.Dependency(name="sampler", usable=True, detail="answers", version=OWN)
@@ -46,25 +42,15 @@ def at(seconds_ago):
     return made
 
 
-@contextmanager
-def lab(reply):
-    """Serve the status that a function of the context returns."""
+def look(reply):
+    """Check a lab whose status a function of the context returns."""
 
     class Service(status_pb2_grpc.StatusServiceServicer):
         def GetStatus(self, request, context):  # noqa: N802 - the rpc's name
             return reply(context)
 
-    with ThreadPoolExecutor(1) as threads:
-        server = grpc.server(threads)
-        status_pb2_grpc.add_StatusServiceServicer_to_server(Service(), server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        yield f"127.0.0.1:{port}"
-        server.stop(None).wait()
-
-
-def look(reply):
-    with lab(reply) as target:
+    add = status_pb2_grpc.add_StatusServiceServicer_to_server
+    with served(Service(), add=add) as target:
         return {found.check: found for found in check_lab(target, Credentials())}
 
 
@@ -148,9 +134,6 @@ def test_each_fault_of_a_lab_is_found_and_has_a_remedy(check, changes, verdict, 
     ],
 )
 def test_a_lab_that_refuses_says_what_to_do(error, remedy):
-    def refuse(context):
-        context.abort_with_status(rpc_status.to_status(to_status(error)))
-
-    (found,) = look(refuse).values()
+    (found,) = look(lambda context: refuse(context, error)).values()
     assert found.verdict is Verdict.BROKEN
     assert remedy in found.remedy

@@ -89,19 +89,14 @@ def serve_search(serve_directory, search, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def export(modnorm, serve_search, tmp_path):
-    """Export from a lab that has the search; returns exit code, stdout, stderr."""
-
-    def call(*options, experiment_id="e1", out=tmp_path / "out"):
-        return modnorm("export", experiment_id, "--server", serve_search(), "--out", out, *options)
-
-    return call
+def export(serve_search, tmp_path):
+    """Return the words of an export from a lab that has the search."""
+    place = ("--out", tmp_path / "out")
+    return lambda *options: ("export", "e1", "--server", serve_search(), *place, *options)
 
 
-def test_of_a_lab_the_candidate_of_a_rank_is_written(export, search, tmp_path):
-    code, out, err = export("--rank", 1, "--json")
-    assert code == 0, err
-    told = json.loads(out)
+def test_of_a_lab_the_candidate_of_a_rank_is_written(export, modnorm_json, search, tmp_path):
+    told = modnorm_json(*export("--rank", 1))
     found = search[1][2][1]
     base = resolve_checkpoint("tiny-thicket")
     digest = export_candidate(base, found, build_scale_map("randopt", base), tmp_path / "other")
@@ -116,42 +111,34 @@ def test_of_a_lab_the_candidate_of_a_rank_is_written(export, search, tmp_path):
     assert (written["seed"], tuple(written["coefficients"])) == (102, found.coefficients)
 
 
-@pytest.mark.parametrize(
-    ("rank", "message", "remedy"),
-    [
-        (4, "there is no rank 4: 2 of 4 candidates have a score", "from 1 to 2"),
-        (9, "there is no rank 9: 2 of 4 candidates have a score", "from 1 to 2"),
-    ],
-)
-def test_a_rank_that_nobody_has_is_refused(rank, message, remedy, export, tmp_path):
-    code, _, err = export("--rank", rank)
-    assert code == 2
-    assert err.startswith(f"error: rank: {message}")
-    assert remedy in err
+@pytest.mark.parametrize("rank", [4, 9])
+def test_a_rank_that_nobody_has_is_refused(rank, export, refusal, tmp_path):
+    err = refusal(*export("--rank", rank))
+    assert err.startswith(f"error: rank: there is no rank {rank}: 2 of 4 candidates have a score")
+    assert "from 1 to 2" in err
     assert not (tmp_path / "out").exists()
 
 
-def test_another_model_under_the_name_is_refused(export, search, tmp_path):
+def test_another_model_under_the_name_is_refused(export, refusal, search, tmp_path):
     of_this = build_scale_map("randopt", resolve_checkpoint("tiny-thicket"))
     of_another = replace(of_this, model_digest="another")
     search[2][SCALE_MAP] = of_another.to_json()
-    code, _, err = export("--rank", 1)
-    assert code == 2
+    err = refusal(*export("--rank", 1))
     assert err.startswith("error: model: tiny-thicket is not the model")
     assert "--model" in err
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_that_is_elsewhere_on_this_machine_is_named(export, search, tmp_path):
+def test_a_model_that_is_elsewhere_on_this_machine_is_named(
+    export, refusal, printed, search, tmp_path
+):
     base = resolve_checkpoint("tiny-thicket").directory
     here = shutil.copytree(base, tmp_path / "here")
     search[0].spec.model.name = "/of/the/lab"
-    code, _, err = export("--rank", 1)
-    assert code == 2
+    err = refusal(*export("--rank", 1))
     assert err.startswith("error: model: there is no directory '/of/the/lab'")
     assert "--model" in err
-    code, _, err = export("--rank", 1, "--model", here)
-    assert code == 0, err
+    printed(*export("--rank", 1, "--model", here))
     assert (tmp_path / "out" / "candidate.json").exists()
 
 
@@ -159,11 +146,9 @@ LINEAR: dict[str, Any] = {"rank": 3, "target_modules": "all-linear"}
 
 
 @pytest.mark.parametrize("noise", [LINEAR])
-def test_of_a_lab_the_experts_are_written_as_adapters(export, search, tmp_path):
-    code, out, err = export("--adapters", "--k", 2, "--json")
-    assert code == 0, err
+def test_of_a_lab_the_experts_are_written_as_adapters(export, modnorm_json, search, tmp_path):
     folder, base = tmp_path / "out", resolve_checkpoint("tiny-thicket")
-    assert json.loads(out) == {
+    assert modnorm_json(*export("--adapters", "--k", 2)) == {
         "directory": str(folder),
         "experts": {"expert-1": 2, "expert-2": 0},
         "command": [
@@ -183,12 +168,9 @@ def test_of_a_lab_the_experts_are_written_as_adapters(export, search, tmp_path):
 
 
 @pytest.mark.parametrize("noise", [LINEAR])
-def test_adapters_are_of_an_ensemble_and_no_manifest(export, tmp_path):
+def test_adapters_are_of_an_ensemble_and_no_manifest(export, refusal, tmp_path):
     for option, field in ((("--rank", 1), "rank"), (("--manifest",), "adapters")):
-        code, _, err = export("--adapters", *option)
-        assert code == 2
-        assert err.startswith(f"error: {field}: ")
-    code, _, err = export("--adapters", "--k", 3)
-    assert code == 2
+        assert refusal(*export("--adapters", *option)).startswith(f"error: {field}: ")
+    err = refusal(*export("--adapters", "--k", 3))
     assert err.startswith("error: k: the run has no ensemble K=3")
     assert not (tmp_path / "out").exists()

@@ -32,57 +32,48 @@ def test_init_overwrites_nothing(modnorm, tmp_path):
         assert modnorm("init", place)[2].startswith(f"error: file: cannot write {place}: No")
 
 
-def test_validate_checks_every_file(modnorm, tmp_path):
-    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
-    assert modnorm("init", good)[0] == 0
-    bad.write_text(good.read_text().replace("size: 12", "size: 11"))
-    code, out, err = modnorm("validate", bad, good)
+def test_validate_checks_every_file(modnorm, spec_file, tmp_path):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(spec_file.read_text().replace("size: 12", "size: 11"))
+    code, out, err = modnorm("validate", bad, spec_file)
     assert code == 2
-    assert out == f"{good}: valid\n"
+    assert out == f"{spec_file}: valid\n"
     assert err.startswith(f"error: {bad}:39: population.prefixes: ")
 
 
-def test_validate_counts_rows_that_occur_twice(modnorm, modnorm_json, tmp_path):
-    file = tmp_path / "spec.yaml"
-    assert modnorm("init", file)[0] == 0
-    assert modnorm_json("validate", file)[0]["remarks"] == []
+def test_validate_counts_rows_that_occur_twice(modnorm, modnorm_json, spec_file):
+    assert modnorm_json("validate", spec_file)[0]["remarks"] == []
     heldout = '"bundled:countdown-heldout", limit: 50'
     shared = '"bundled:countdown-selection", offset: 60, limit: 10'
-    file.write_text(file.read_text().replace(heldout, shared))
+    spec_file.write_text(spec_file.read_text().replace(heldout, shared))
     told = "note: 4 of 10 held-out rows have the prompts of selection rows\n"
-    assert modnorm("validate", file) == (0, f"{file}: valid\n", told)
+    assert modnorm("validate", spec_file) == (0, f"{spec_file}: valid\n", told)
 
 
-def test_validate_states_what_only_a_run_can_check(
-    modnorm, printed, modnorm_json, tmp_path, monkeypatch
-):
+def test_validate_states_what_only_a_run_can_check(printed, modnorm_json, spec_file, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("modnorm.checkpoint.hub.check_repository", lambda *_: None)
-    file = tmp_path / "spec.yaml"
-    assert modnorm("init", file)[0] == 0
-    text = file.read_text().replace("model: tiny-thicket", "model: owner/model", 1)
+    text = spec_file.read_text().replace("model: tiny-thicket", "model: owner/model", 1)
     rows = '"bundled:countdown-heldout", limit: 50'
-    file.write_text(text.replace(rows, "owner/rows, split: test, limit: 50"))
-    out = printed("validate", file)
+    spec_file.write_text(text.replace(rows, "owner/rows, split: test, limit: 50"))
+    out = printed("validate", spec_file)
     assert out.endswith(
         "not on this machine, so the run downloads and checks: "
         "model (owner/model), task.heldout (owner/rows)\n"
     )
-    entry = modnorm_json("validate", file)[0]
+    entry = modnorm_json("validate", spec_file)[0]
     assert entry["valid"]
     assert entry["remarks"] == []
 
 
-def test_plan_counts_jobs_tokens_and_hours(modnorm, modnorm_json, tmp_path):
-    file = tmp_path / "spec.yaml"
-    assert modnorm("init", file)[0] == 0
-    estimate = modnorm_json("plan", file)
+def test_plan_counts_jobs_tokens_and_hours(modnorm, modnorm_json, spec_file):
+    estimate = modnorm_json("plan", spec_file)
     # 12 candidates and the base on 64 rows; 5 experts of each prefix and the base on 50.
     assert estimate["evaluations"] == 13 * 64 + 11 * 50
     assert estimate["jobs"] == 13 + 11
     assert estimate["tokens"] == 128 * estimate["evaluations"]
     assert 0 < estimate["hours"] < 1
-    assert "jobs, at most         24\n" in modnorm("plan", file)[1]
+    assert "jobs, at most         24\n" in modnorm("plan", spec_file)[1]
 
 
 def test_plan_counts_the_updates_of_an_iterative_method(modnorm_json):
@@ -107,30 +98,25 @@ def test_plan_counts_the_updates_of_an_iterative_method(modnorm_json):
         ),
     ],
 )
-def test_plan_names_the_fault_of_rows_that_it_cannot_count(
-    modnorm, refusal, tmp_path, rows, fault
-):
-    file = tmp_path / "spec.yaml"
-    assert modnorm("init", file)[0] == 0
+def test_plan_names_the_fault_of_rows_that_it_cannot_count(refusal, spec_file, rows, fault):
     given = '{source: "bundled:countdown-heldout", limit: 50}'
-    text = file.read_text()
+    text = spec_file.read_text()
     assert given in text
-    file.write_text(text.replace(given, rows))
-    assert fault in refusal("plan", file)
+    spec_file.write_text(text.replace(given, rows))
+    assert fault in refusal("plan", spec_file)
 
 
-def test_plan_takes_the_speed_of_a_finished_run(modnorm, modnorm_json, tmp_path):
-    file, run = tmp_path / "spec.yaml", tmp_path / "run"
-    assert modnorm("init", file)[0] == 0
+def test_plan_takes_the_speed_of_a_finished_run(modnorm, modnorm_json, spec_file, tmp_path):
+    run = tmp_path / "run"
     run.mkdir()
     times = [{"index": index, "seconds": 8.0, "heldout_seconds": 0.0} for index in range(2)]
     timings = {"candidates": times}
-    assert modnorm("plan", file, "--like", run)[0] == 2  # it has no results
+    assert modnorm("plan", spec_file, "--like", run)[0] == 2  # it has no results
     sections = {name: {"name": name} for name in ("model", "task", "method")}
     results = small_results({"name": "n", "population": {}, **sections})
     (run / "timings.json").write_text(json.dumps(timings))
     (run / "results.json").write_text(json.dumps(results))
-    estimate = modnorm_json("plan", file, "--like", run)
+    estimate = modnorm_json("plan", spec_file, "--like", run)
     # Both prefixes have an expert of 5 in common in 2.5 places, as far as can be expected.
     expected = estimate["evaluations"] - 2.5 * 50
     assert estimate["hours"] == expected * 2.0 / 3600

@@ -1,19 +1,13 @@
 """Output files that would replace a file in use: refused before any work, whatever the command."""
 
-import json
-
 import pytest
 
 ROWS = '{"numbers": [1, 2], "target": 3}\n'
 
 
 @pytest.fixture
-def run(tmp_path):
-    """A directory with the first file of a run."""
-    path = tmp_path / "run"
-    path.mkdir()
-    (path / "spec.json").write_text(json.dumps({"name": "searched"}))
-    return path
+def run(claim, tmp_path):
+    return claim(tmp_path / "run")
 
 
 @pytest.fixture
@@ -34,40 +28,14 @@ def commands(run, rows):
     }
 
 
-@pytest.fixture
-def suite(tmp_path, monkeypatch):
-    """A suite file whose cells have not run; the working directory is its own."""
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "suite.yaml"
-    split = {"source": "bundled:countdown-selection", "limit": 4}
-    task = {"name": "countdown", "selection": split, "heldout": {**split, "offset": 4}}
-    base = {
-        "model": "tiny-thicket",
-        "task": task,
-        "method": {"name": "randopt", "radius": 0.01},
-        "population": {"size": 2, "ensemble_sizes": [1]},
-    }
-    content = {"name": "few", "title": "Few", "seeds": [1], "base": base, "axes": {}}
-    path.write_text(json.dumps(content))
-    return path
-
-
 @pytest.mark.parametrize("name", ["spec.json", "results.json", "rows/heldout.jsonl"])
 def test_no_command_replaces_a_file_of_a_run(refusal, run, rows, name):
+    spec = (run / "spec.json").read_bytes()
     for words, option in commands(run, rows).items():
         err = refusal(*words, f"--{option}", run / name)
-        assert err == (
-            f"error: {option}: {run / name} is a file of the run in {run} (name another file, or "
-            "one outside the run's directory)\n"
-        )
+        assert err.startswith(f"error: {option}: {run / name} is a file of the run in {run} (")
     assert [path.name for path in run.iterdir()] == ["spec.json"]
-    assert json.loads((run / "spec.json").read_text()) == {"name": "searched"}
-
-
-def test_a_suite_does_not_run_inside_the_directory_of_a_run(refusal, run, suite):
-    err = refusal("suite", "run", suite, "--out", run)
-    assert err.startswith(f"error: out: {run} holds the run of a single spec (")
-    assert [path.name for path in run.iterdir()] == ["spec.json"]
+    assert (run / "spec.json").read_bytes() == spec
 
 
 def test_no_command_replaces_its_own_input(refusal, run, rows, tmp_path):
@@ -76,7 +44,5 @@ def test_no_command_replaces_its_own_input(refusal, run, rows, tmp_path):
     for words, option in commands(run, rows).items():
         for out in (rows, link) if rows in words else ():
             err = refusal(*words, f"--{option}", out)
-            assert err == (
-                f"error: {option}: {out} is an input of this command (name another file)\n"
-            )
+            assert err.startswith(f"error: {option}: {out} is an input of this command (")
     assert rows.read_text() == ROWS

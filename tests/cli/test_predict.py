@@ -1,28 +1,34 @@
-"""What `predict`, `serve` and the manifest commands refuse before a model is loaded."""
+"""What commands on finished runs and manifests refuse before a model is loaded."""
 
 import json
 from dataclasses import replace
 
 import pytest
-from grpc_status import rpc_status
 
 from modnorm.analysis.export import write_run
 from modnorm.errors import InvalidInputError
 from modnorm.spec import parse_spec
-from modnorm.wire.status import to_status
+from tests.scripted_services import refuse
 
 
 @pytest.fixture
-def trained(make_run, tmp_path):
+def run_of(spec, make_run, tmp_path):
+    """Make the directory of a finished run of another method."""
+
+    def make(**sections):
+        content = spec.model_dump(mode="json", exclude={"method", "population"})
+        named = parse_spec({**content, **sections}).model_dump(mode="json")
+        write_run(tmp_path / "run", replace(make_run(), spec=named))
+        (tmp_path / "run" / "spec.json").write_text(json.dumps(named))
+        return tmp_path / "run"
+
+    return make
+
+
+@pytest.fixture
+def trained(run_of):
     """The directory of a finished run that trains one model."""
-    rows = {"source": "bundled:countdown-selection", "limit": 8}
-    heldout = {"source": "bundled:countdown-heldout", "limit": 8}
-    task = {"name": "countdown", "selection": rows, "heldout": heldout}
-    named = {"model": "tiny-thicket", "task": task, "method": "es"}
-    spec = parse_spec(named).model_dump(mode="json")
-    write_run(tmp_path / "run", replace(make_run(), spec=spec))
-    (tmp_path / "run" / "spec.json").write_text(json.dumps(spec))
-    return tmp_path / "run"
+    return run_of(method="es")
 
 
 def test_a_trained_model_has_no_ensemble(refusal, trained, tmp_path):
@@ -36,6 +42,17 @@ def test_a_trained_model_has_no_ensemble(refusal, trained, tmp_path):
         err = refusal(*words)
         assert "error: run: es trained one model, which has no ensemble" in err
         assert not out.exists()
+
+
+def test_a_trained_model_has_no_rank(refusal, trained, tmp_path):
+    err = refusal("export", trained, "--rank", 1, "--out", tmp_path / "out")
+    assert err.startswith("error: rank: ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_of_a_search_a_rank_is_asked_for(refusal, run_of, tmp_path):
+    search = run_of(method={"name": "randopt", "sigma": 0.01}, population={"size": 2})
+    assert "--rank 1" in refusal("export", search, "--out", tmp_path / "out")
 
 
 def test_evaluators_of_a_lab_have_the_base_and_the_engine(refusal, tmp_path):
@@ -60,8 +77,7 @@ def test_a_lab_refuses_a_row_by_its_place_in_the_file(
     refusal, serve, servicer, tmp_path, second, refused, words
 ):
     def create(request, context):
-        error = InvalidInputError(refused, field="questions", remedy="mend it")
-        context.abort_with_status(rpc_status.to_status(to_status(error)))
+        refuse(context, InvalidInputError(refused, field="questions", remedy="mend it"))
 
     questions, out = tmp_path / "questions.jsonl", tmp_path / "out"
     questions.write_text(f'{{"target": 1}}\n\n{second}\n')

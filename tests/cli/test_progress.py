@@ -148,7 +148,9 @@ def test_counts_have_a_rate_from_the_first_item_that_finishes_while_it_watches(m
     assert lines[4:] == ["[x] measured"]
 
 
-def test_a_run_tells_that_it_loads_libraries_before_it_does(modnorm, monkeypatch, tmp_path):
+def test_a_run_tells_that_it_loads_libraries_before_it_does(
+    modnorm, spec_file, monkeypatch, tmp_path
+):
     shown: list[str] = []
     stderr = io.StringIO()
 
@@ -158,6 +160,5 @@ def test_a_run_tells_that_it_loads_libraries_before_it_does(modnorm, monkeypatch
 
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setattr("modnorm.client.embedded.load_service", load)
-    assert modnorm("init", tmp_path / "spec.yaml")[0] == 0
-    assert modnorm("run", tmp_path / "spec.yaml", "--out", tmp_path / "out")[0] == 2
+    assert modnorm("run", spec_file, "--out", tmp_path / "out")[0] == 2
     assert shown[0]

@@ -4,33 +4,18 @@ import json
 
 import pytest
 
-from modnorm.spec import parse_spec
 from tests.small_results import small_results
 
 
-def start_run(path):
-    path.mkdir(parents=True)
-    rows = {"selection": "a.jsonl", "heldout": "b.jsonl"}
-    spec = parse_spec(
-        {
-            "name": "first",
-            "model": "tiny-thicket",
-            "task": {"name": "countdown", **rows},
-            "method": {"name": "randopt", "radius": 0.1},
-            "population": {"size": 4},
-        }
-    ).model_dump(mode="json")
-    (path / "spec.json").write_text(json.dumps(spec))
-    return spec
+@pytest.fixture
+def finish(claim, spec):
+    """Make the directory of a finished run, without its further files."""
+    results = json.dumps(small_results(spec.model_dump(mode="json")))
+    return lambda path: (claim(path) / "results.json").write_text(results)
 
 
-def finish_run(path):
-    spec = start_run(path)
-    (path / "results.json").write_text(json.dumps(small_results(spec)))
-
-
-def test_a_finished_run_is_shown_with_its_results(printed, modnorm_json, tmp_path):
-    finish_run(tmp_path / "run")
+def test_a_finished_run_is_shown_with_its_results(printed, modnorm_json, finish, tmp_path):
+    finish(tmp_path / "run")
     out = printed("show", tmp_path / "run")
     assert f"{tmp_path / 'run'}  finished" in out
     assert "95 % Wilson" in out
@@ -38,10 +23,12 @@ def test_a_finished_run_is_shown_with_its_results(printed, modnorm_json, tmp_pat
     assert modnorm_json("show", tmp_path / "run")["base"]["heldout_metric"] == 0.5
 
 
-def test_the_runs_inside_a_directory_are_shown_one_after_another(printed, modnorm_json, tmp_path):
-    finish_run(tmp_path / "a")
-    start_run(tmp_path / "b")
-    finish_run(tmp_path / "c")
+def test_the_runs_inside_a_directory_are_shown_one_after_another(
+    printed, modnorm_json, finish, claim, tmp_path
+):
+    finish(tmp_path / "a")
+    claim(tmp_path / "b")
+    finish(tmp_path / "c")
     (tmp_path / "c" / "spec.json").unlink()
     out = printed("show", tmp_path)
     assert f"{tmp_path / 'b'}  no results" in out
@@ -49,17 +36,17 @@ def test_the_runs_inside_a_directory_are_shown_one_after_another(printed, modnor
     assert len(modnorm_json("show", tmp_path)) == 1
 
 
-def test_one_run_without_results_is_refused(refusal, tmp_path):
-    start_run(tmp_path / "run")
+def test_one_run_without_results_is_refused(refusal, claim, tmp_path):
+    claim(tmp_path / "run")
     for options in ((), ("--json",)):
         assert "only an experiment that succeeded has results" in refusal(
             "show", tmp_path / "run", *options
         )
 
 
-def test_a_damaged_run_hides_no_other(modnorm, refusal, modnorm_json, tmp_path):
+def test_a_damaged_run_hides_no_other(modnorm, refusal, modnorm_json, finish, tmp_path):
     for name in "abc":
-        finish_run(tmp_path / name)
+        finish(tmp_path / name)
     damaged = tmp_path / "b"
     (damaged / "results.json").write_text("{")
     code, out, err = modnorm("show", tmp_path)
@@ -87,8 +74,8 @@ def test_only_the_id_of_an_experiment_asks_a_lab(command, modnorm, refusal, tmp_
     assert "nobody.sock" in err
 
 
-def test_a_folder_of_folders_with_runs_names_them(refusal, tmp_path):
-    finish_run(tmp_path / "runs" / "demo" / "first")
+def test_a_folder_of_folders_with_runs_names_them(refusal, finish, tmp_path):
+    finish(tmp_path / "runs" / "demo" / "first")
     for command in (("show",), ("view", "--port", "0"), ("analyze", "--out", tmp_path / "out")):
         err = refusal(command[0], tmp_path / "runs", *command[1:])
         assert f"(name a folder with runs: {tmp_path / 'runs' / 'demo'})" in err

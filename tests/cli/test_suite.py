@@ -2,7 +2,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from modnorm.suites import load_suite
 from modnorm.v1 import experiment_pb2 as experiments
@@ -71,6 +70,8 @@ def test_faults_are_the_callers(refusal, arguments, place):
     assert err.startswith(f"error: {place}: ")
 
 
+M = {"method": {"name": "modular_norm", "radius": 0.2}}
+RANDOPT = {"method": {"name": "randopt", "sigma": 0.01}}
 ONE_CELL = {
     "name": "one",
     "title": "One",
@@ -83,23 +84,30 @@ ONE_CELL = {
         },
         "population": {"size": 2},
     },
-    "axes": {"method": {"M": {"method": {"name": "modular_norm", "radius": 0.2}}}},
+    "axes": {"method": {"M": M}},
     "seeds": [1],
 }
 OTHER = {"name": "randopt", "sigma": {"artifact": "absent.json"}}
 """A method whose radius has not been chosen yet."""
 
 
+@pytest.fixture
+def write_suite(tmp_path):
+    """Write a suite of one cell with other fields; returns its file."""
+
+    def write(**changes):
+        (tmp_path / "suite.yaml").write_text(json.dumps({**ONE_CELL, **changes}))
+        return tmp_path / "suite.yaml"
+
+    return write
+
+
 @pytest.mark.parametrize("other", [OTHER, {"name": "randopt", "sigma": -1}])
 def test_a_fault_of_a_cell_that_is_not_chosen_stops_no_command(
-    refusal, modnorm_json, tmp_path, other
+    refusal, modnorm_json, write_suite, tmp_path, other
 ):
-    options = {
-        "M": {"method": {"name": "modular_norm", "radius": 0.2}},
-        "Other": {"method": other},
-    }
-    file, out = tmp_path / "two.yaml", tmp_path / "out"
-    file.write_text(yaml.safe_dump({**ONE_CELL, "axes": {"method": options}}))
+    file = write_suite(axes={"method": {"M": M, "Other": {"method": other}}})
+    out = tmp_path / "out"
     for words in (("plan",), ("plan", "--only", "method=Other"), ("status", "--out", out)):
         err = refusal("suite", words[0], file, *words[1:])
         assert "cell Other / 1: method.radius: " in err or "cell Other / 1: method.sigma: " in err
@@ -116,30 +124,22 @@ def test_a_fault_of_a_cell_that_is_not_chosen_stops_no_command(
     ],
 )
 def test_a_fault_of_a_profile_stops_only_cells_that_use_it(
-    refusal, modnorm_json, tmp_path, excluded, fault
+    refusal, modnorm_json, write_suite, excluded, fault
 ):
-    methods = {
-        "M": {"method": {"name": "modular_norm", "radius": 0.2}},
-        "Other": {"method": {"name": "randopt", "sigma": 0.01}},
-    }
-    suite = {
-        **ONE_CELL,
-        "axes": {"method": methods, "task": {"puzzles": {}, "more": {}}},
-        "profiles": {"axis": "task", "from": "puzzles"},
-        "exclude": excluded,
-        "overrides": [
-            {"where": {"method": "M", "task": "puzzles"}, "set": {"method": {"radius": -1}}}
-        ],
-    }
-    file = tmp_path / "four.yaml"
-    file.write_text(yaml.safe_dump(suite))
+    place = {"method": "M", "task": "puzzles"}
+    file = write_suite(
+        axes={"method": {"M": M, "Other": RANDOPT}, "task": {"puzzles": {}, "more": {}}},
+        profiles={"axis": "task", "from": "puzzles"},
+        exclude=excluded,
+        overrides=[{"where": place, "set": {"method": {"radius": -1}}}],
+    )
     assert fault in refusal("suite", "plan", file, "--only", "method=M", "--only", "task=more")
     assert modnorm_json("suite", "plan", file, "--only", "method=Other")["experiments"] == 2
 
 
-def test_a_plan_names_the_cell_whose_rows_it_cannot_find(refusal, tmp_path):
-    file = tmp_path / "one.yaml"
-    file.write_text(yaml.safe_dump(ONE_CELL).replace("bundled:countdown-heldout", "split:x/y"))
+def test_a_plan_names_the_cell_whose_rows_it_cannot_find(refusal, write_suite):
+    file = write_suite()
+    file.write_text(file.read_text().replace("bundled:countdown-heldout", "split:x/y"))
     err = refusal("suite", "plan", file)
     assert err.startswith(f"error: {file}: cell M / 1: task.heldout.source: there is no split")
 
@@ -152,30 +152,22 @@ def test_a_plan_names_the_cell_whose_rows_it_cannot_find(refusal, tmp_path):
     ],
 )
 def test_a_fault_on_every_machine_is_refused_before_any_cell_runs(
-    refusal, modnorm_json, tmp_path, option, fault
+    refusal, modnorm_json, write_suite, tmp_path, option, fault
 ):
-    good = {"method": {"name": "modular_norm", "radius": 0.2}}
-    file, out = tmp_path / "two.yaml", tmp_path / "out"
-    file.write_text(
-        yaml.safe_dump({**ONE_CELL, "axes": {"method": {"M": good, "Bad": {**good, **option}}}})
-    )
+    file, out = write_suite(axes={"method": {"M": M, "Bad": M | option}}), tmp_path / "out"
     for words in (("plan", file), ("run", file, "--out", out)):
         assert refusal("suite", *words).startswith(f"error: {file}: cell Bad / 1: {fault}")
     assert not out.exists()
     assert modnorm_json("suite", "plan", file, "--only", "method=M")["experiments"] == 1
 
 
-def test_a_table_without_cells_is_refused_before_any_cell_runs(refusal, tmp_path):
+def test_a_table_without_cells_is_refused_before_any_cell_runs(refusal, write_suite, tmp_path):
     place = {"method": "M", "N": 2, "K": 1}
     pair = {"label": "x", "of": place, "against": {**place, "method": "Other"}}
     table = {"kind": "difference", "title": "t", "ensemble_sizes": [1], "compare": [pair]}
-    options = {
-        "M": {"method": {"name": "modular_norm", "radius": 0.2}},
-        "Other": {"method": {"name": "randopt", "sigma": 0.01}},
-    }
-    suite = {**ONE_CELL, "axes": {"method": options}, "tables": [table]}
-    file, out = tmp_path / "two.yaml", tmp_path / "out"
-    file.write_text(yaml.safe_dump({**suite, "exclude": [{"method": "Other"}]}))
+    axes = {"method": {"M": M, "Other": RANDOPT}}
+    file = write_suite(axes=axes, tables=[table], exclude=[{"method": "Other"}])
+    out = tmp_path / "out"
     err = refusal("suite", "run", file, "--out", out)
     assert err.startswith(f"error: {file}:")
     assert " tables.0: " in err
@@ -187,7 +179,7 @@ WAITED_FOR = "the calibrator [it is away]"
 
 
 def test_what_a_cell_waits_for_is_told_once_while_it_does(
-    modnorm, serve, servicer, tmp_path, monkeypatch
+    modnorm, serve, servicer, write_suite, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("modnorm.suites.runner.FIRST_PAUSE", 0.001)
     looks = [WAITED_FOR, WAITED_FOR, ""]
@@ -209,8 +201,7 @@ def test_what_a_cell_waits_for_is_told_once_while_it_does(
             GetExperiment=get,
         )
     )
-    file = tmp_path / "one.yaml"
-    file.write_text(yaml.safe_dump(ONE_CELL))
+    file = write_suite()
     code, _, err = modnorm("suite", "run", file, "--server", target, "--out", tmp_path / "out")
     assert code == 1
     (cell,) = during[0]
@@ -226,7 +217,9 @@ def test_what_a_cell_waits_for_is_told_once_while_it_does(
     assert f"waiting: {WAITED_FOR}" in out
 
 
-def test_a_cell_that_trains_shows_its_updates(modnorm, serve, servicer, tmp_path, monkeypatch):
+def test_a_cell_that_trains_shows_its_updates(
+    modnorm, serve, servicer, write_suite, tmp_path, monkeypatch
+):
     monkeypatch.setattr("modnorm.suites.runner.FIRST_PAUSE", 0.001)
     selecting = experiments.Experiment(
         id="e1",
@@ -241,10 +234,16 @@ def test_a_cell_that_trains_shows_its_updates(modnorm, serve, servicer, tmp_path
             GetExperiment=lambda *_: experiments.GetExperimentResponse(experiment=looks.pop(0)),
         )
     )
-    file = tmp_path / "one.yaml"
-    file.write_text(yaml.safe_dump(ONE_CELL))
-    _, _, err = modnorm("suite", "run", file, "--server", target, "--out", tmp_path / "out")
+    out = tmp_path / "out"
+    _, _, err = modnorm("suite", "run", write_suite(), "--server", target, "--out", out)
     assert "selecting, 2/8" in err
+
+
+def test_a_suite_does_not_run_inside_the_directory_of_a_run(refusal, claim, write_suite, tmp_path):
+    run = claim(tmp_path / "run")
+    err = refusal("suite", "run", write_suite(), "--out", run)
+    assert err.startswith(f"error: out: {run} holds the run of a single spec (")
+    assert [path.name for path in run.iterdir()] == ["spec.json"]
 
 
 def test_a_file_that_is_no_suite_is_named_with_the_remedy(refusal, tmp_path):

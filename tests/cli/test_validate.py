@@ -13,16 +13,14 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 
 
 @pytest.fixture
-def spec(modnorm, tmp_path):
-    """Write a spec of a model; returns its file."""
+def spec(spec_file):
+    """Change the model and sections of the spec that `init` writes; returns its file."""
 
-    def write(model):
-        file = tmp_path / "spec.yaml"
-        if not file.exists():
-            assert modnorm("init", file)[0] == 0
-        text = file.read_text()
-        file.write_text(text.replace("model: tiny-thicket", f"model: {model}", 1))
-        return file
+    def write(model="tiny-thicket", **sections):
+        content = yaml.safe_load(spec_file.read_text()) | {"model": str(model)}
+        changed = {name: content.get(name, {}) | fields for name, fields in sections.items()}
+        spec_file.write_text(yaml.safe_dump(content | changed))
+        return spec_file
 
     return write
 
@@ -71,10 +69,7 @@ def test_a_profile_that_does_not_fit_is_refused(content, refusal, spec, tmp_path
             }
         )
     profile.write_text(content)
-    file = spec("tiny-thicket")
-    text = yaml.safe_load(file.read_text())
-    method = {"name": "modular_norm", "radius": 0.1, "profile": str(profile)}
-    file.write_text(yaml.safe_dump({**text, "method": method}))
+    file = spec(method={"profile": str(profile)})
     assert "method.profile: " in refusal("validate", file)
     assert "method.profile: " in refusal("run", file)
 
@@ -106,7 +101,7 @@ def test_a_cache_that_cannot_be_written_is_found_before_any_work(
     monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path / name))
     place = tmp_path / name.partition("/")[0]
     fault = f"MODNORM_CACHE_DIR: cannot write {tmp_path / name}: {place} is no directory"
-    file = spec("tiny-thicket")
+    file = spec()
     code, _, err = modnorm("validate", file)
     assert (code, err) == (0, f"note: {fault}; a run on this machine would fail\n")
     assert modnorm_json("validate", file)[0]["obstacles"] == [fault]
@@ -126,12 +121,7 @@ def test_a_cache_that_cannot_be_written_is_found_before_any_work(
     ],
 )
 def test_what_a_run_refuses_at_its_start_is_refused(change, told, refusal, spec):
-    file = spec("tiny-thicket")
-    text = yaml.safe_load(file.read_text())
-    file.write_text(
-        yaml.safe_dump(text | {key: text.get(key, {}) | change[key] for key in change})
-    )
-    assert told in refusal("validate", file)
+    assert told in refusal("validate", spec(**change))
 
 
 def test_truncated_weights_are_refused(refusal, spec, tmp_path):
@@ -143,21 +133,14 @@ def test_truncated_weights_are_refused(refusal, spec, tmp_path):
 
 
 def test_rows_that_repeat_another_are_counted(modnorm, spec, tmp_path):
-    file, rows = spec("tiny-thicket"), tmp_path / "rows.jsonl"
+    rows = tmp_path / "rows.jsonl"
     rows.write_text('{"numbers": [1, 2, 3, 4], "target": 10}\n' * 3)
-    text = yaml.safe_load(file.read_text())
-    text["task"]["heldout"] = str(rows)
-    file.write_text(yaml.safe_dump(text))
+    file = spec(task={"heldout": str(rows)})
     told = "note: 2 of 3 held-out rows repeat the prompt of another\n"
     assert modnorm("validate", file) == (0, f"{file}: valid\n", told)
 
 
 def test_a_calibration_with_fewer_rows_than_asked_is_told(modnorm, spec):
-    file = spec("tiny-thicket")
-    text = yaml.safe_load(file.read_text())
-    text["method"] = {"name": "modular_norm", "radius": 0.1}
-    text["calibration"] = {"examples": 4000}
-    rows = text["task"]["selection"]["limit"]
-    file.write_text(yaml.safe_dump(text))
-    told = f"note: calibration.examples is 4000: only {rows} selection rows exist\n"
+    file = spec(calibration={"examples": 4000})
+    told = "note: calibration.examples is 4000: only 64 selection rows exist\n"
     assert modnorm("validate", file) == (0, f"{file}: valid\n", told)

@@ -1,6 +1,5 @@
 """`modnorm view`: a real server, and what it refuses."""
 
-import json
 import socket
 
 import httpx
@@ -8,18 +7,8 @@ import pytest
 
 
 @pytest.fixture
-def unfinished(tmp_path):
-    run = tmp_path / "run"
-    run.mkdir()
-    spec = {
-        "name": "shown",
-        "model": {"name": "tiny-thicket"},
-        "task": {"name": "countdown", "selection": "a.jsonl", "heldout": "b.jsonl"},
-        "method": {"name": "randopt", "radius": 0.1},
-        "population": {"size": 4},
-    }
-    (run / "spec.json").write_text(json.dumps(spec))
-    return run
+def unfinished(claim, tmp_path):
+    return claim(tmp_path / "run")
 
 
 def test_the_page_is_served_at_the_printed_address_until_it_is_interrupted(

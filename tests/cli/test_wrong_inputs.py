@@ -5,13 +5,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from grpc_status import rpc_status
 from huggingface_hub import constants
 
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import UnauthenticatedError
-from modnorm.wire.status import to_status
 from modnorm.wire.tokens import TokenTable
+from tests.scripted_services import refuse
 
 GOLDEN = Path(__file__).parent / "golden"
 SPEC = """\
@@ -96,14 +95,14 @@ def home(tmp_path, monkeypatch):
 def lab(servicer, serve):
     """A lab that accepts no token; returns its address."""
 
-    def refuse(request, context):
+    def check(request, context):
         metadata = dict(context.invocation_metadata())
         text = metadata["authorization"].removeprefix("Bearer ")
         with pytest.raises(UnauthenticatedError) as refused:
             TokenTable().check(text, datetime.now(UTC))
-        context.abort_with_status(rpc_status.to_status(to_status(refused.value)))
+        refuse(context, refused.value)
 
-    return serve(servicer(ListExperiments=refuse))
+    return serve(servicer(ListExperiments=check))
 
 
 def golden(name):

@@ -8,7 +8,6 @@ from functools import partial
 
 import grpc
 import pytest
-from grpc_status import rpc_status
 
 from modnorm import Client, errors
 from modnorm.client import connection
@@ -16,7 +15,7 @@ from modnorm.client import connection as watching
 from modnorm.client.experiments import Event, Experiment, ExperimentState, ExperimentSummary
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
-from modnorm.wire.status import to_status
+from tests.scripted_services import refuse
 from verification.labs.waiting import HANG_SECONDS
 
 SECONDS = 10
@@ -40,10 +39,6 @@ def created(stored):
     return lambda request, context: experiments.CreateExperimentResponse(
         experiment=stored(request_id=request.request_id, spec=request.spec)
     )
-
-
-def refuse(context, error):
-    context.abort_with_status(rpc_status.to_status(to_status(error)))
 
 
 def test_a_submission_carries_the_spec_and_the_request_id(client, created, spec):
@@ -101,7 +96,7 @@ def test_a_submission_that_takes_long_can_be_repeated(
     assert connected.submit(spec, asked[0]).request_id == asked[0]
 
 
-def test_threads_share_a_client(client, stored):
+async def test_threads_share_a_client(client, stored):
     together = threading.Barrier(3, timeout=HANG_SECONDS)
 
     def answer(request, context):
@@ -113,15 +108,11 @@ def test_threads_share_a_client(client, stored):
         yield event(1, experiments.EXPERIMENT_STATE_SUCCEEDED)
 
     connected = client(GetExperiment=answer, WatchExperiment=events)
-
-    async def all_at_a_time():
-        return await asyncio.gather(
-            asyncio.to_thread(connected.get, "e1"),
-            asyncio.to_thread(connected.get, "e2"),
-            asyncio.to_thread(lambda: list(connected.watch("e3"))),
-        )
-
-    first, second, seen = asyncio.run(all_at_a_time())
+    first, second, seen = await asyncio.gather(
+        asyncio.to_thread(connected.get, "e1"),
+        asyncio.to_thread(connected.get, "e2"),
+        asyncio.to_thread(lambda: list(connected.watch("e3"))),
+    )
     assert (first.id, second.id, [each.cursor for each in seen]) == ("e1", "e2", [1])
 
 

@@ -3,14 +3,12 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 import pytest
-from grpc_status import rpc_status
 
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import load_engine
@@ -35,7 +33,7 @@ from modnorm.tasks.row_loading import load_data
 from modnorm.v1 import common_pb2, evaluation_pb2_grpc
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
-from modnorm.wire.status import to_status
+from tests.scripted_services import refuse, served
 from tests.services.evaluator.run_job import AddJob, MakeRunner
 from verification.labs.waiting import wait_until
 
@@ -86,7 +84,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         except StaleLeaseError as error:
             lost = error.message
         except ModnormError as error:
-            context.abort_with_status(rpc_status.to_status(to_status(error)))
+            refuse(context, error)
         else:
             self.said.append([one.lease.job_id for one in request.leases])
             self.heartbeats.extend(request.leases)
@@ -148,7 +146,7 @@ def _aborting(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
     except ModnormError as error:
-        context.abort_with_status(rpc_status.to_status(to_status(error)))
+        refuse(context, error)
 
 
 @pytest.fixture(scope="session")
@@ -168,13 +166,9 @@ def aggregator(scale_map: ScaleMap) -> Aggregator:
 
 @pytest.fixture
 def target(aggregator: Aggregator) -> Iterator[str]:
-    with ThreadPoolExecutor() as threads:
-        server = grpc.server(threads)
-        evaluation_pb2_grpc.add_JobServiceServicer_to_server(aggregator, server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        yield f"127.0.0.1:{port}"
-        server.stop(None).wait()
+    add = evaluation_pb2_grpc.add_JobServiceServicer_to_server
+    with served(aggregator, add=add) as target:
+        yield target
 
 
 @pytest.fixture
