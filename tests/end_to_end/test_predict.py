@@ -1,12 +1,17 @@
-"""Predictions of a finished run's ensembles."""
+"""Predictions of a finished run's ensembles, by the command line, in Python and by a server."""
 
 import json
+import os
+import signal
 
+import openai
 import pytest
 
 from modnorm import load_run, predict
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError
 from modnorm.prediction.predictor import BasePlace
+from verification.labs.fork_server import Launch
+from verification.labs.waiting import wait_until
 
 
 @pytest.fixture
@@ -73,3 +78,40 @@ def test_what_cannot_be_predicted_is_refused(modnorm, finished, questions, tmp_p
     assert not out.exists()
     with pytest.raises(NotFoundError):
         load_run(finished).ensemble(4, 5)
+
+
+def test_the_server_answers_held_out_questions_with_the_votes_of_the_run(
+    forks, environment, finished, tmp_path
+):
+    out, err = tmp_path / "stdout", tmp_path / "stderr"
+    launch = Launch(
+        "modnorm",
+        environment,
+        log=str(err),
+        arguments=["serve", str(finished), "--k", "2", "--port", "0", "--json"],
+        folder=os.getcwd(),  # noqa: PTH109 - tests change it
+        output=str(out),
+        ended=str(tmp_path / "ended"),
+    )
+    process = forks.launch(launch)
+    try:
+        wait_until(
+            lambda: not process.alive or (out.exists() and out.read_text().endswith("}\n")),
+            "the server told its address",
+        )
+        announced = json.loads(out.read_text())
+        assert announced["models"] == ["ensemble", "expert-1", "expert-2"]
+        run = load_run(finished)
+        ensemble = run.ensemble(4, 2)
+        with openai.OpenAI(base_url=announced["url"], api_key="none") as client:
+            for row, vote in zip(run.rows("heldout")[:3], run.votes(None, 4, 2), strict=False):
+                answer = client.chat.completions.create(
+                    model="ensemble", messages=[], extra_body={"row": json.loads(row)}
+                )
+                voted = json.loads(answer.to_json())["modnorm"]
+                assert voted["answer"] == vote.answer
+                assert voted["experts"][0]["expert"] == ensemble.experts[0]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+    finally:
+        process.kill()

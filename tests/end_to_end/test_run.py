@@ -186,3 +186,12 @@ def test_the_spec_that_init_writes_runs(modnorm, tmp_path):
     sizes = [(each["population"], each["ensemble_size"]) for each in document["ensembles"]]
     assert sizes == [(6, 1), (6, 3), (6, 5), (12, 1), (12, 3), (12, 5)]
     assert modnorm("show", tmp_path / "run").returncode == 0
+
+
+def test_a_run_that_the_lab_alone_can_refuse_leaves_nothing(modnorm, write_spec, tmp_path):
+    out = tmp_path / "out"
+    spec = write_spec("long", task__max_tokens=2040)  # more than the model has positions
+    ended = modnorm("run", spec, "--out", out, "--json", check=False)
+    assert ended.returncode == 2
+    assert json.loads(ended.stderr.splitlines()[-1])["field"] == "task.selection"
+    assert not out.exists()

@@ -7,10 +7,11 @@ import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines import Completion, Finish
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.prediction.ensemble_definition import EnsembleDefinition, Expert, TaskIdentity
+from modnorm.prediction.manifest import EnsembleManifest, ExamplePrompt
 from modnorm.prediction.predictor import Predictor, Question, vote_on_questions
 from modnorm.search.voting import AnswerCount
 from modnorm.spec import ModelSpec
@@ -112,3 +113,21 @@ def test_a_question_that_does_not_fit_the_model_is_named_by_its_place():
         predictor.encode(long)
     with pytest.raises(InvalidInputError, match="no questions"):
         predictor.encode([])
+
+
+@pytest.fixture
+def manifest():
+    prompt = ExamplePrompt(question={}, tokens_sha256="0" * 64)
+    digests = ("0" * 64,) * 2
+    return EnsembleManifest(ensemble([1, 2]), prompt, digests, digests, "modnorm-ensemble-3")
+
+
+def test_a_manifest_has_ensembles_of_its_first_experts(manifest):
+    assert manifest.narrowed(None, None).indices == (10, 20)
+    assert manifest.narrowed(50, 1).indices == (10,)
+
+
+@pytest.mark.parametrize(("population", "size"), [(None, 0), (None, 3), (None, -1), (20, 1)])
+def test_other_sizes_are_refused(manifest, population, size):
+    with pytest.raises(NotFoundError, match="no such ensemble"):
+        manifest.narrowed(population, size)

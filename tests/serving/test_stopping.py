@@ -1,11 +1,21 @@
-"""A server that is stopped while it loads: a process of its own, and its end."""
+"""A server that ends: stopped while it loads, in a process of its own, or without its engine."""
 
+import asyncio
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from modnorm.cli.serving import answer_requests
+from modnorm.errors import EngineError
+from modnorm.prediction.predictor import Question
+from modnorm.serving.api_errors import ApiKeys, RequestLimit, ServerMetrics
+from modnorm.serving.app import Server
+from modnorm.serving.switching_answers import SwitchingAnswers
 from verification.labs.waiting import wait_until
 
 SERVER = """
@@ -64,3 +74,37 @@ def is_running(process):
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # it may end before it is read
         return False
+
+
+@pytest.fixture
+def server(ensemble, engine):
+    metrics = ServerMetrics()
+    answering = SwitchingAnswers(engine.load, ensemble.models, ensemble.task, metrics)
+    return Server(ensemble, answering, RequestLimit(8, metrics), metrics, ApiKeys(), 0)
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Restore the handlers that a server replaces."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_server_without_an_engine_ends_with_an_error(server, engine):
+    """A restart policy then starts another. A server that stayed would refuse every request."""
+
+    async def serve():
+        await server.answering.start()
+        engine.left, question = 0, Question(None, [1], 8)
+        asking = asyncio.create_task(server.answering.answer("expert-1", question))
+        await answer_requests(server, listener)
+        with pytest.raises(EngineError, match="has ended"):
+            await asking
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pytest.raises(EngineError, match="the engine has failed"),
+    ):
+        asyncio.run(serve())

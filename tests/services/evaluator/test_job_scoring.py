@@ -5,10 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits, load_engine
+from modnorm.engines import (
+    Completion,
+    Drafts,
+    Engine,
+    EngineSettings,
+    GenerationLimits,
+    load_engine,
+)
 from modnorm.errors import DoesNotFitError, PreconditionError
-from modnorm.services.evaluator.model_cache import Prompts
-from modnorm.v1 import common_pb2
+from modnorm.services.evaluator import model_cache
+from modnorm.services.evaluator.model_cache import Prompts, engine_settings
+from modnorm.v1 import common_pb2, evaluation_pb2
 from modnorm.v1 import evaluation_pb2 as messages
 from tests.delegating import Delegating
 from tests.services.evaluator.run_job import run_job
@@ -137,3 +145,45 @@ def test_equal_prompts_of_other_rows_are_not_replayed(make_runner, aggregator, a
     runner.close()
     canaries = [aggregator.reports[job_id].environment["canary"] for job_id in "ab"]
     assert canaries[0] == canaries[1]
+
+
+@pytest.mark.parametrize(
+    ("vllm", "engine", "drafts"),
+    [
+        (True, {}, Drafts.POPULATION),
+        (True, {"drafts": "auto"}, Drafts.POPULATION),
+        (True, {"drafts": "none"}, Drafts.NONE),
+        (True, {"numerics": "batch_invariant"}, Drafts.NONE),
+        (False, {}, Drafts.NONE),
+        (False, {"drafts": "population"}, Drafts.POPULATION),
+    ],
+)
+def test_drafts_are_used_wherever_vllm_runs_with_fast_numerics(monkeypatch, vllm, engine, drafts):
+    monkeypatch.setattr(model_cache, "is_vllm", lambda _: vllm)
+    job = evaluation_pb2.Job(engine=common_pb2.EngineSpec(name="auto", **engine))
+    assert engine_settings(job, 0.9).drafts is drafts
+
+
+@pytest.mark.parametrize("asked", ["", "auto", "population"])
+def test_an_engine_that_cannot_verify_drafts_starts_without_them(
+    make_runner, aggregator, add_job, monkeypatch, asked
+):
+    monkeypatch.setattr(model_cache, "is_vllm", lambda _: True)
+    tried = []
+
+    def load(name, checkpoint, settings):
+        tried.append(settings.drafts)
+        if settings.drafts is Drafts.POPULATION:
+            raise DoesNotFitError("there is no room for drafts", field="engine")
+        return load_engine(name, checkpoint, settings)
+
+    runner = make_runner(load)
+    for job_id in "ab":
+        job = add_job(job_id, max_tokens=8)
+        job.engine.drafts = asked
+        run_job(runner, job)
+    if asked == "population":
+        assert "room for drafts" in aggregator.failures["a"].reason
+    else:
+        assert tried == [Drafts.POPULATION, Drafts.NONE]
+        assert set(aggregator.reports) == {"a", "b"}
