@@ -1,6 +1,5 @@
 from collections.abc import Mapping
 from dataclasses import replace
-from html.parser import HTMLParser
 from types import MappingProxyType
 
 import pytest
@@ -9,25 +8,7 @@ from modnorm.analysis.document import results_document
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import CandidateRow, RunData, StateRow
 from tests.analysis.run_plots import draw_run
-
-
-class Page(HTMLParser):
-    """Collects the text, and everything that a browser would fetch."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.text: list[str] = []
-        self.tags: list[str] = []
-        self.fetched: list[str] = []
-        self.feed(html)
-        self.words = " ".join(" ".join(self.text).split())
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.fetched += [v for name, v in attrs if name in {"src", "href"} and v is not None]
-
-    def handle_data(self, data):
-        self.text.append(data)
+from tests.pages import Page
 
 
 def render(run: RunData, plots: Mapping[str, bytes] = MappingProxyType({})) -> Page:
@@ -46,8 +27,8 @@ def test_the_headline_figures_are_there(run):
 
 def test_the_page_needs_nothing_else(run):
     page = render(run, draw_run(run))
-    assert len(page.fetched) == 4
-    assert all(source.startswith("data:image/png;base64,") for source in page.fetched)
+    assert len(page.links) == 4
+    assert all(source.startswith("data:image/png;base64,") for source in page.links)
     assert "script" not in page.tags
     assert "link" not in page.tags
 

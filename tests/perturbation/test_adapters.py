@@ -19,18 +19,10 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.exports import adapter_tensors, write_adapter
 from modnorm.perturbation.held_tensor import WeightView
 from modnorm.perturbation.methods import build_scale_map
+from tests.checkpoint.conftest import ODD_SIZES
 from tests.random_models import random_model
 
 RANK = 3
-SIZES = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "vocab_size": 70,
-}
 
 
 @pytest.fixture
@@ -39,7 +31,7 @@ def make_base(tmp_path):
 
     def make(family):
         torch.manual_seed(7)
-        model = random_model(family, **SIZES)
+        model = random_model(family, **ODD_SIZES)
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter)
         model.save_pretrained(tmp_path / "base")

@@ -10,12 +10,8 @@ from modnorm.geometry.norms import natural_norm
 from modnorm.noise import Block, get_scheme
 from modnorm.perturbation import candidate_weights as module
 from modnorm.perturbation import held_tensor as writing
+from tests.perturbation.conftest import BIAS, DOWN, GATE_UP, QKV
 
-QKV = "model.layers.0.self_attn.qkv_proj.weight"
-BIAS = "model.layers.0.self_attn.qkv_proj.bias"
-GATE_UP = "model.layers.0.mlp.gate_up_proj.weight"
-DOWN = "model.layers.0.mlp.down_proj.weight"
-FROZEN = "model.layers.0.input_layernorm.weight"
 NOISES = ["portable-v1", "randopt-reseed-v1"]
 
 UNFUSED = {

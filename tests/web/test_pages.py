@@ -3,34 +3,13 @@
 import json
 import shutil
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
 
 from modnorm.analysis.parquet_files import read_answers, read_votes, write_answers
 from modnorm.analysis.run_files import ANSWERS
-
-
-class Page(HTMLParser):
-    """Collects text, tags and links."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.text: list[str] = []
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.attributes: list[str] = []
-        self.feed(html)
-        self.words = " ".join(" ".join(self.text).split())
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [name for name, _ in attrs]
-        self.links += [value for name, value in attrs if name in {"href", "src"} and value]
-
-    def handle_data(self, data):
-        self.text.append(data)
+from tests.pages import Page
 
 
 @pytest.fixture
