@@ -169,6 +169,7 @@ def test_iterative_methods_have_the_settings_of_the_paper():
 
 
 DEVELOPED = {"development": "bundled:c"}
+SEARCH = {"method": {"name": "randopt", "radius": 1}, "population": {"size": 2}}
 
 
 @pytest.mark.parametrize(
@@ -178,22 +179,8 @@ DEVELOPED = {"development": "bundled:c"}
         ({"method": "es", "iterative": DEVELOPED}, "iterative.development"),
         ({"method": "es", "iterative": {"monitor": [0, 101]}}, "iterative.monitor"),
         ({"method": "es", "population": {"ensemble_sizes": [1, 2]}}, "population"),
-        (
-            {
-                "method": {"name": "randopt", "radius": 1},
-                "population": {"size": 2},
-                "iterative": {"updates": 1, "rate": 1.0, "report": "last"},
-            },
-            "iterative",
-        ),
-        (
-            {
-                "method": {"name": "randopt", "radius": 1},
-                "population": {"size": 2},
-                "iterative": {"updates": 1},
-            },
-            "iterative",
-        ),
+        ({**SEARCH, "iterative": {"updates": 1, "rate": 1.0, "report": "last"}}, "iterative"),
+        ({**SEARCH, "iterative": {"updates": 1}}, "iterative"),
         ({"method": "mezo", "population": {"size": 3}, "iterative": DEVELOPED}, "population.size"),
         (
             {"method": "mezo", "population": {"seed": 2**62}, "iterative": DEVELOPED},

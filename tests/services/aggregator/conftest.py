@@ -97,9 +97,9 @@ class Lab:
             raise StaleLeaseError(state.lost)
         return state
 
-    async def fail(self, lease, kind, reason="broken"):
+    async def fail(self, lease, kind, reason="broken", **named):
         kind = evaluation_pb2.FailureKind.Value(f"FAILURE_KIND_{kind}")
-        request = evaluation_pb2.FailJobRequest(lease=lease, kind=kind, reason=reason)
+        request = evaluation_pb2.FailJobRequest(lease=lease, kind=kind, reason=reason, **named)
         await self.jobs.FailJob(request, timeout=HANG_SECONDS)
 
     async def get(self, experiment_id):

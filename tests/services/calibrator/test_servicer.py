@@ -20,18 +20,21 @@ from modnorm.wire.conversions import prompts_from_proto
 from modnorm.wire.status import from_rpc_error
 from verification.labs.waiting import HANG_SECONDS
 
+CALIBRATION = {"examples": 2, "max_length": 16, "iterations": 1}
+
 
 async def collect(call):
     """Return the progress of a calibration as pairs, and its profile."""
-    responses = [response async for response in call]
-    assert [response.WhichOneof("result") for response in responses[:-1]] == ["progress"] * (
-        len(responses) - 1
-    )
-    progress = [
-        (response.progress.examples_done, response.progress.examples_total)
-        for response in responses[:-1]
-    ]
-    return progress, responses[-1].profile
+    *first, last = [response async for response in call]
+    assert {response.WhichOneof("result") for response in first} <= {"progress"}
+    told = [response.progress for response in first]
+    return [(each.examples_done, each.examples_total) for each in told], last.profile
+
+
+def prompts_of(request):
+    """Return the token ids of the prompts of a request."""
+    encoder = PromptEncoder(resolve_checkpoint("tiny-thicket"))
+    return [encoder.encode(turns) for turns in prompts_from_proto(request.prompts)]
 
 
 def computed(caplog):
@@ -52,10 +55,8 @@ async def test_progress_then_the_profile_of_the_library(serve, settings, request
     assert progress == sorted(progress)
 
     checkpoint = resolve_checkpoint("tiny-thicket")
-    encoder = PromptEncoder(checkpoint)
-    prompts = [encoder.encode(turns) for turns in prompts_from_proto(request.prompts)]
-    spec = CalibrationSpec(examples=2, max_length=16, iterations=1)
-    expected = calibrate(checkpoint, prompts, spec, task="countdown")
+    settings = CalibrationSpec(**CALIBRATION)
+    expected = calibrate(checkpoint, prompts_of(request), settings, task="countdown")
     assert message.json == expected.to_json()
     assert message.digest == expected.digest
 
@@ -89,27 +90,17 @@ async def test_the_inputs_of_a_profile_are_digested_outside_of_the_event_loop(
 
 
 async def test_a_matching_takes_the_profile_of_the_service(
-    serve, settings, request_for, monkeypatch
+    serve, settings, request_for, spec, monkeypatch
 ):
     request = request_for()
     async with serve(settings) as stub:
         _, message = await collect(stub.Calibrate(request, timeout=HANG_SECONDS))
     monkeypatch.setattr(matching, "calibrate", pytest.fail)
     checkpoint = resolve_checkpoint("tiny-thicket")
-    encoder = PromptEncoder(checkpoint)
-    prompts = [encoder.encode(turns) for turns in prompts_from_proto(request.prompts)]
-    rows = {"selection": "a.jsonl", "heldout": "b.jsonl"}
-    spec = parse_spec(
-        {
-            "model": "tiny-thicket",
-            "task": {"name": "countdown", **rows},
-            "method": {"name": "modular_norm", "radius": 0.1},
-            "population": {"size": 2},
-            "calibration": {"examples": 2, "max_length": 16, "iterations": 1},
-        }
-    )
+    method = {"method": {"name": "modular_norm", "radius": 0.1}, "calibration": CALIBRATION}
+    asked = parse_spec(spec.model_dump(mode="json") | method)
     client = ClientSettings(cache_dir=settings.cache)
-    found = matching._calibrated(spec, checkpoint, prompts, client, None)
+    found = matching._calibrated(asked, checkpoint, prompts_of(request), client, None)
     assert found.digest == message.digest
 
 

@@ -1,5 +1,4 @@
 import asyncio
-import logging
 
 import grpc
 import grpc.aio
@@ -101,28 +100,20 @@ async def _error_of(channel, call, name):
     return from_rpc_error(caught.value)
 
 
-async def _caught(call, name):
-    async with running() as (_, channel):
-        return await _error_of(channel, call, name)
-
-
 @pytest.mark.parametrize("call", [_get, _watch])
 async def test_errors_arrive_as_they_were_raised(call):
     async with running() as (_, channel):
         for index, raised in enumerate(ERRORS):
             error = await _error_of(channel, call, str(index))
             assert type(error) is type(raised)
-            assert (error.message, error.field, error.remedy) == (
-                raised.message,
-                raised.field,
-                raised.remedy,
-            )
+            found = (error.message, error.field, error.remedy)
+            assert found == (raised.message, raised.field, raised.remedy)
 
 
 @pytest.mark.parametrize("call", [_get, _watch])
-def test_a_defect_is_logged_and_not_shown(call, caplog):
-    with caplog.at_level(logging.ERROR):
-        error = asyncio.run(_caught(call, "defect"))
+async def test_a_defect_is_logged_and_not_shown(call, caplog):
+    async with running() as (_, channel):
+        error = await _error_of(channel, call, "defect")
     assert type(error) is ModnormError
     assert "secret" not in str(error)
     (record,) = [record for record in caplog.records if record.message == "unexpected error"]
@@ -131,10 +122,11 @@ def test_a_defect_is_logged_and_not_shown(call, caplog):
 
 
 @pytest.mark.parametrize("letter", ["a", "\u00e9", "\U0001f600"])
-def test_an_endless_message_still_arrives(monkeypatch, letter):
+async def test_an_endless_message_still_arrives(monkeypatch, letter):
     monkeypatch.setitem(globals(), "ERRORS", [NotFoundError(letter * 100_000)])
     for _ in range(8):  # too large metadata is dropped only sometimes
-        error = asyncio.run(_caught(_get, "0"))
+        async with running() as (_, channel):
+            error = await _error_of(channel, _get, "0")
         assert type(error) is NotFoundError
         assert error.message.startswith(letter * 100)
 

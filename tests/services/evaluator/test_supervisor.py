@@ -286,7 +286,7 @@ async def test_on_a_cpu_there_is_one_real_worker(target, forks, monkeypatch):
         await until(serving(supervisor), "serving")
 
 
-def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(tmp_path, monkeypatch):
+async def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(tmp_path, monkeypatch):
     tool, asked = tmp_path / CONTROL, tmp_path / "asked"
     tool.write_text(
         f'#!/bin/sh\ntest "$1" = -d && touch {asked} && exit 0\n'
@@ -295,12 +295,8 @@ def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(tmp_path, monk
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     settings = SupervisorSettings(bind_address="192.0.2.1:1", mps="on")
-
-    async def start():
-        await Supervisor(settings, ("0",)).start()
-
     with pytest.raises(ModnormError):
-        asyncio.run(start())
+        await Supervisor(settings, ("0",)).start()
     assert asked.read_text().split() == ["get_server_list", "quit"]
 
 

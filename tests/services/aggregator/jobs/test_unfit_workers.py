@@ -1,13 +1,10 @@
 """An experiment whose jobs no evaluator can do says why it waits."""
 
-import asyncio
-
 import pytest
 
 from modnorm.services.aggregator.jobs import job_store
 from modnorm.services.aggregator.jobs.job_store import UNFIT_SECONDS
 from modnorm.services.aggregator.storage.tables import FailureKind
-from modnorm.v1 import evaluation_pb2
 
 LACKS = "this worker does not have sums; install the package"
 WAITS = f"an evaluator released its jobs: {LACKS}"
@@ -66,31 +63,21 @@ def test_an_experiment_that_another_evaluator_works_on_does_not_wait(world, sele
     assert waits_for(world, selecting) == ""
 
 
-def test_watchers_and_lists_are_told(start_lab, spec, monkeypatch):
+async def test_watchers_and_lists_are_told(start_lab, spec, monkeypatch):
     monkeypatch.setattr(job_store, "UNFIT_SECONDS", 0.0)
-
-    async def scenario():
-        async with start_lab() as lab:
-            created = await lab.create(spec())
-            job = await lab.worker().claim_next()
-            request = evaluation_pb2.FailJobRequest(
-                lease=job.lease,
-                kind=evaluation_pb2.FAILURE_KIND_RELEASED,
-                reason=LACKS,
-                unfit=True,
-            )
-            await lab.jobs.FailJob(request)
-            assert (await lab.get(created.id)).waits_for == WAITS
-            async for event in lab.watch(created.id):
-                if event.waits_for:
-                    assert event.message == f"waiting: {WAITS}"
-                    break
-            job = await lab.worker().claim_next()
-            await lab.heartbeat(job.lease, answers_done=1)
-            async for told in lab.watch(created.id, event.cursor):
-                assert told.message.startswith("no longer waiting")
-                assert not told.waits_for
+    async with start_lab() as lab:
+        created = await lab.create(spec())
+        job = await lab.worker().claim_next()
+        await lab.fail(job.lease, "RELEASED", LACKS, unfit=True)
+        assert (await lab.get(created.id)).waits_for == WAITS
+        async for event in lab.watch(created.id):
+            if event.waits_for:
+                assert event.message == f"waiting: {WAITS}"
                 break
-            assert not (await lab.get(created.id)).waits_for
-
-    asyncio.run(scenario())
+        job = await lab.worker().claim_next()
+        await lab.heartbeat(job.lease, answers_done=1)
+        async for told in lab.watch(created.id, event.cursor):
+            assert told.message.startswith("no longer waiting")
+            assert not told.waits_for
+            break
+        assert not (await lab.get(created.id)).waits_for

@@ -9,52 +9,35 @@ FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED
 
 
 @pytest.mark.parametrize(
-    ("method", "allowed", "state", "said"),
+    ("method", "unlucky", "allowed", "state", "said"),
     [
-        ("es", 1, SUCCEEDED, ""),
-        ("es", 0, FAILED, "1 candidates failed"),
-        ("mezo", 1, FAILED, "a side of the step could not be evaluated"),
+        ("es", {0}, 1, SUCCEEDED, ""),
+        ("es", {0}, 0, FAILED, "1 candidates failed"),
+        ("es", {1, 5}, 2, SUCCEEDED, ""),
+        ("es", {1, 5}, 1, FAILED, "2 candidates failed, 1 may"),
+        ("mezo", {0}, 1, FAILED, "a side of the step could not be evaluated"),
     ],
 )
-async def test_a_failed_candidate_has_no_part_in_a_step(
-    start_lab, iterative_spec, sensitive, worked, method, allowed, state, said
+async def test_failed_candidates_have_no_part_in_a_step_and_count_together(
+    start_lab, iterative_spec, sensitive, worked, method, unlucky, allowed, state, said
 ):
-    message = iterative_spec(method, failures={"max_failed_candidates": allowed})
+    message, left = iterative_spec(method, failures={"max_failed_candidates": allowed}), {*unlucky}
     async with start_lab() as lab:
         created = await lab.create(message)
         worker = sensitive(lab.worker())
-        while (job := await worker.claim_next()).candidate != 0:
-            await worker.report(job)
-        await lab.fail(job.lease, "CANDIDATE", "not finite")
+        while left:
+            job = await worker.claim_next()
+            if job.candidate not in left or job.split != evaluation_pb2.SPLIT_SELECTION:
+                await worker.report(job)
+                continue
+            left.remove(job.candidate)
+            await lab.fail(job.lease, "CANDIDATE", "not finite")
         async with worked(lab):
             await lab.finish(created.id)
         experiment = await lab.get(created.id)
         assert experiment.state == state
         assert said in experiment.error
         lineage = await lab.lineage(created.id)
-    if state == SUCCEEDED:
-        assert lineage.steps[0].scores[0] is None
-        assert lineage.steps[0].coefficients[0] == 0.0
-
-
-@pytest.mark.parametrize(("allowed", "state"), [(2, SUCCEEDED), (1, FAILED)])
-async def test_the_failed_candidates_of_all_updates_count_together(
-    start_lab, iterative_spec, sensitive, worked, allowed, state
-):
-    message = iterative_spec("es", failures={"max_failed_candidates": allowed})
-    unlucky = {1, 5}
-    async with start_lab() as lab:
-        created = await lab.create(message)
-        worker = sensitive(lab.worker())
-        while unlucky:
-            job = await worker.claim_next()
-            if job.candidate not in unlucky or job.split != evaluation_pb2.SPLIT_SELECTION:
-                await worker.report(job)
-                continue
-            unlucky.remove(job.candidate)
-            await lab.fail(job.lease, "CANDIDATE", "NaN")
-        async with worked(lab):
-            await lab.finish(created.id)
-        experiment = await lab.get(created.id)
-    assert experiment.state == state
-    assert ("2 candidates failed, 1 may" in experiment.error) is (state == FAILED)
+    for index in unlucky if state == SUCCEEDED else ():
+        step = lineage.steps[index // 3]
+        assert (step.scores[index % 3], step.coefficients[index % 3]) == (None, 0.0)
