@@ -228,6 +228,7 @@ def test_a_watch_goes_on_from_its_cursor(client, break_off):
     assert cursors == [0, 2, 4]
 
 
+@pytest.mark.usefixtures("quick_retries")
 def test_a_watch_gives_up_when_nobody_answers(connect, free_address):
     with pytest.raises(errors.UnreachableError) as raised:
         next(connect(free_address, patience=0.5).watch("e1"))

@@ -98,7 +98,8 @@ def test_a_single_row_of_the_test_is_counted_and_named(tested_on, tmp_path):
         ({"split": "train"}, None),
     ],
 )
-def test_of_a_data_set_of_the_hub_the_ranges_are_compared(rows, told, tested_on):
+def test_of_a_data_set_of_the_hub_the_ranges_are_compared(rows, told, tested_on, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     spec = tested_on({"source": "org/set", "offset": 50, "limit": 100})
     named = DataSpec.model_validate({"source": "org/set", **rows})
     if told is None:
