@@ -69,7 +69,6 @@ def test_ratios_are_the_published_ones():
         ratios = [required(r) / required(m) for r, m in pairs]
         assert fmean(ratios) == pytest.approx(mean, abs=1e-12)
         assert stdev(ratios) == pytest.approx(sd, abs=1e-12)
-    assert {f"{mean:.1f}" for mean, _ in RATIOS.values()} >= {"1.2", "1.8"}
 
 
 def test_no_population_is_enough_where_nobody_is_above():
