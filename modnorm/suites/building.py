@@ -233,9 +233,9 @@ def _compare(both: pd.DataFrame) -> str:
     ours, paper = (gap.mask(gap.abs() <= SAME, 0).transform(np.sign) for gap in gaps)
     ties = [f", {count} tied" if (count := (each == 0).sum()) else "" for each in (ours, paper)]
     differing = both["place"][ours.notna() & paper.notna() & (ours != paper)]
-    text = f"{(ours > 0).sum()} of {ours.count()} places{ties[0]}"
-    if not ours.count():
-        text = "no place has all its cells"
+    text = "no place has all its cells"
+    if ours.count():
+        text = f"{(ours > 0).sum()} of {ours.count()} places{ties[0]}"
     if paper.count():
         text += f"; in the paper {(paper > 0).sum()} of {paper.count()}{ties[1]}"
     if len(differing):
