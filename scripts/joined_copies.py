@@ -1,8 +1,8 @@
 """The larger run that copies of one seed give together, without another evaluation.
 
 The candidates of a seed are the same in every population size, and the first experts of an
-ensemble are a smaller one. So a copy of N = 100 and one of N = 300 whose only ensemble has 25
-experts give the (N, K) of both, and K = 1, 5 and 10 of N = 300.
+ensemble are a smaller one. Take a copy of N = 100, and one of N = 300 whose only ensemble has 25
+experts. Together they give the (N, K) of both, and K = 1, 5 and 10 of N = 300.
 """
 
 import shutil

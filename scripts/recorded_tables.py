@@ -21,19 +21,13 @@ _ORDERS = 10
 
 def tables_beyond(pool: Sequence[RunCopy]) -> Iterator[str]:
     """Yield the tables that answer further questions, by group of runs that differ in seed."""
-    groups = defaultdict[tuple[object, ...], dict[object, RunCopy]](dict)
+    groups = defaultdict[str, dict[object, RunCopy]](dict)
     # Of two runs of a seed the one with more (N, K) counts.
     for run in sorted(pool, key=lambda run: len(run.ensembles)):
-        spec = run.document["spec"]
-        model = spec["model"]["name"].rpartition("/")[2]
-        size = f"N={spec['population']['size']}"
-        key = model, spec["task"]["name"], spec["method"]["name"], size
-        groups[key][spec["population"]["seed"]] = run
+        groups[_name(run)][run.document["spec"]["population"]["seed"]] = run
     data = {
-        f"{' '.join(map(str, key))}, seeds: {len(groups[key])}": [
-            *map(Recorded, groups[key].values())
-        ]
-        for key in sorted(groups, key=str)
+        f"{name}, seeds: {len(groups[name])}": [*map(Recorded, groups[name].values())]
+        for name in sorted(groups)
     }
     tables = {
         "How many selection rows, racing and Wilson bounds": (_SELECTING, _selection_rows),
@@ -48,6 +42,13 @@ def tables_beyond(pool: Sequence[RunCopy]) -> Iterator[str]:
     if rescored := [row for run in pool for row in _rescored_rows(run)]:
         table = markdown_table(("run", *_RESCORED), rescored)
         yield f"### The same answers, by another scorer\n\n{table}\n"
+
+
+def _name(run: RunCopy) -> str:
+    """Return the name of the runs that differ in seed only."""
+    spec = run.document["spec"]
+    model, size = spec["model"]["name"].rpartition("/")[2], spec["population"]["size"]
+    return f"{model} {spec['task']['name']} {spec['method']['name']} N={size}"
 
 
 class Recorded:
@@ -88,7 +89,14 @@ _SELECTING = (
 _UNSELECTED = ("base", "K = 25 of N = 25", "K = 25 of N", "share of the gain (%)")
 _TERMS = ("N", "K", "coverage", "agreement")
 _CONFIDENT = ("N", "K", "all", "10 % unanswered", "20 %", "50 %")
-_RESCORED = ("scorer", "selection, judged otherwise (%)", "held-out (%)", "of", "before", "after")
+_RESCORED = (
+    "scorer",
+    "selection answers judged otherwise (%)",
+    "held-out answers judged otherwise (%)",
+    "metric of",
+    "by its own scorer",
+    "by this scorer",
+)
 _THIRD = ((1.0, 33), (0.5, 67), (0.25, 133))
 """A race at a third of the cost of the full search with 200 rows."""
 
@@ -194,8 +202,7 @@ def _confidence_rows(runs: Sequence[Recorded]) -> Iterator[tuple[str, ...]]:
 
 def _rescored_rows(run: RunCopy) -> Iterator[tuple[str, ...]]:
     """Yield the metrics of a run's base and votes as another scorer judges the same answers."""
-    spec = run.document["spec"]
-    name = f"{spec['task']['name']} {spec['method']['name']} seed={spec['population']['seed']}"
+    name = f"{_name(run)}, seed {run.document['spec']['population']['seed']}"
     for found in run.rescored():
         splits = found["selection"], found["heldout"]
         changed = [f"{100 * each['changed'] / each['total']:.2f}" for each in splits]
@@ -206,9 +213,9 @@ def _rescored_rows(run: RunCopy) -> Iterator[tuple[str, ...]]:
                 for each in found["ensembles"]
             },
         }
-        for model, metric in metrics.items():
-            before_after = (percent(one) for one in (metric["old"], metric["new"]))
-            yield (name, found["new_scorer"], *changed, model, *before_after)
+        for voters, metric in metrics.items():
+            told = (percent(one) for one in (metric["old"], metric["new"]))
+            yield (name, found["new_scorer"], *changed, voters, *told)
 
 
 def _largest(
@@ -241,6 +248,7 @@ def _resampled(grid: recorded.Floats, digits: int) -> str:
 
 
 def interval_text(interval: ConfidenceInterval | None, *, digits: int = 1) -> str:
+    """Return `[lower, upper]`, or nothing where no interval is known."""
     if interval is None:
         return ""
     # Plus 0.0: a limit that is zero but for rounding has no sign.
@@ -251,5 +259,6 @@ def interval_text(interval: ConfidenceInterval | None, *, digits: int = 1) -> st
 def markdown_table(
     headings: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]
 ) -> str:
+    """Return a table in Markdown."""
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

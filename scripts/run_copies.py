@@ -7,7 +7,6 @@ Earlier versions let experts leave out held-out rows whose votes were settled. A
 missing counts as invalid, which changes no winner.
 """
 
-import fnmatch
 import hashlib
 import io
 import json
@@ -64,7 +63,7 @@ class RunCopy(Run):
         return frozenset(given.index[given == rows])
 
     def rescored(self) -> list[RescoredDocument]:
-        """Return what other scorers say of the run's answers, as far as they were asked."""
+        """Return the documents of `modnorm rescore`, one for each other scorer that was used."""
         paths = sorted(self.path.glob(rescored_file("*")))
         return [json.loads(path.read_bytes()) for path in paths]
 
@@ -90,16 +89,15 @@ def pack_run(run: Run, archive: Path, origin: Mapping[str, str]) -> None:
     counted = pd.DataFrame(map(asdict, _votes(run)))[counts.columns]
     if not counts.astype(counted.dtypes).equals(counted):
         raise InvalidInputError(f"votes of {run.path} do not follow from answers", field="run")
-    texts = {name: (run.path / name).read_bytes() for name in _TEXTS}
+    rescored = sorted(path.name for path in run.path.glob(rescored_file("*")))
+    texts = {name: (run.path / name).read_bytes() for name in (*_TEXTS, *rescored)}
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in texts.items()}
     timings = run.timings()
     assert isinstance(timings["candidates"], list)
     nameless = [{**each, "worker": ""} for each in timings["candidates"]]  # no name of a machine
-    rescored = {each.name: each.read_bytes() for each in run.path.glob(rescored_file("*"))}
     members = {
         ORIGIN: encode_json({**origin, "digests": digests}),
         **texts,
-        **dict(sorted(rescored.items())),
         TIMINGS: encode_json({**timings, "candidates": nameless}),
         _KEPT: _encode(pa.Table.from_pandas(kept.astype(_TYPES), preserve_index=False)),
     }
@@ -117,21 +115,25 @@ def unpack_run(archive: Path, directory: Path) -> RunCopy:
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with zipfile.ZipFile(archive) as file:
-            members = {name: file.read(name) for name in (ORIGIN, *_TEXTS, TIMINGS, _KEPT)}
-            rescored = fnmatch.filter(file.namelist(), rescored_file("*"))
-            members |= {name: file.read(name) for name in rescored}
-        digests = json.loads(members[ORIGIN])["digests"]
+            origin = file.read(ORIGIN)
+            digests = json.loads(origin)["digests"]
+            texts = [*dict.fromkeys((*_TEXTS, *filter(digests.get, file.namelist())))]
+            members = {name: file.read(name) for name in (*texts, TIMINGS, _KEPT)}
         frame = parquet.read_table(io.BytesIO(members.pop(_KEPT))).to_pandas()
     except (OSError, KeyError, ValueError, pa.ArrowException, zipfile.BadZipFile) as error:
         raise unreadable(archive, error) from error
-    wrong = [name for name in _TEXTS if hashlib.sha256(members[name]).hexdigest() != digests[name]]
+    wrong = [
+        name
+        for name in texts
+        if Path(name).name != name or hashlib.sha256(members[name]).hexdigest() != digests[name]
+    ]
     if wrong:
         raise InvalidInputError(f"{archive} is damaged: {', '.join(wrong)}", field="cell")
     spec, document = json.loads(members[SPEC]), json.loads(members[RESULTS])
     if document["schema"] != SCHEMA:
         _update(spec, document, members[CANDIDATES])
         members |= {SPEC: encode_json(spec), RESULTS: encode_json(document)}
-    for name, content in members.items():
+    for name, content in {ORIGIN: origin, **members}.items():
         (directory / name).write_bytes(content)
     write_kept_answers(directory, frame)
     run = RunCopy(directory, cast("ResultsDocument", document), directory.name)

@@ -160,6 +160,15 @@ def test_a_damaged_copy_is_refused(directory, tmp_path):
             other.writestr(name, content.replace(b"index", b"Index"))
     with pytest.raises(InvalidInputError, match=r"is damaged: results\.json, candidates\.csv"):
         unpack_run(changed, tmp_path / "place")
+    with zipfile.ZipFile(archive) as file, zipfile.ZipFile(changed, "w") as other:
+        members = {name: file.read(name) for name in file.namelist()}
+        origin = json.loads(members["origin.json"])
+        origin["digests"]["../rescored.json"] = hashlib.sha256(b"{}").hexdigest()
+        for name, content in {**members, "../rescored.json": b"{}"}.items():
+            is_origin = name == "origin.json"
+            other.writestr(name, encode_json(origin) if is_origin else content)
+    with pytest.raises(InvalidInputError, match=r"is damaged: \.\./rescored\.json"):
+        unpack_run(changed, tmp_path / "place")
     archive.write_bytes(b"no archive")
     with pytest.raises(InvalidInputError, match="cannot read"):
         unpack_run(archive, tmp_path / "other")
