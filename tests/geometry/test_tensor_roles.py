@@ -6,6 +6,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from modnorm.calibration.maps import PRE_NORM
 from modnorm.checkpoint.families import Part, PhysicalTensor, physical_layout
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
@@ -106,19 +107,10 @@ def test_a_mass_too_small_for_a_finite_scale_is_refused():
 
 
 GAMMA = st.floats(1e-3, 1e3)
-METRICS = (
-    "input_norm",
-    "post_attention_norm",
-    "attention_module",
-    "attention_residual",
-    "mlp_module",
-    "mlp_residual",
-    "block",
-)
 
 
 def profile(layers=5, **values):
-    return [{**dict.fromkeys(METRICS, 1.0), **values} for _ in range(layers)]
+    return [{**dict.fromkeys(PRE_NORM.metrics, 1.0), **values} for _ in range(layers)]
 
 
 def scales(model, sensitivities, masses=None):

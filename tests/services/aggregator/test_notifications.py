@@ -1,4 +1,4 @@
-"""Waiters are woken by changes of their experiment only, and workers are told of jobs."""
+"""Only changes of an experiment wake its waiters; new jobs wake the workers."""
 
 import asyncio
 
