@@ -37,6 +37,7 @@ async def test_failed_candidates_have_no_part_in_a_step_and_count_together(
         experiment = await lab.get(created.id)
         assert experiment.state == state
         assert said in experiment.error
+        assert bool(experiment.error) is (state == FAILED)
         lineage = await lab.lineage(created.id)
     for index in unlucky if state == SUCCEEDED else ():
         step = lineage.steps[index // 3]
