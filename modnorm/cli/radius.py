@@ -248,6 +248,8 @@ def _measure(
 
 
 def _matchings(document: "MatchingDocument") -> Rows:
+    from modnorm.radius.functional_matching import choice_shares
+
     reference = document.reference
     first = "isotropic", f"{reference.radius:g}", f"{reference.kl:.3e}", f"{reference.hidden:.4f}"
     rows = [
@@ -257,11 +259,13 @@ def _matchings(document: "MatchingDocument") -> Rows:
             f"{one.kl:.3e}",
             f"{one.hidden:.4f}",
             "-" if one.objective is None else f"{one.objective:.4f}",
+            percent(share),
             "selected" if one.radius == document.radius else "",
         )
-        for one in document.radii
+        for one, share in zip(document.radii, choice_shares(document), strict=True)
     ]
-    return (("method", "radius", "KL", "hidden", "J", ""), [(*first, "", ""), *rows])
+    headings = ("method", "radius", "KL", "hidden", "J", "chosen in", "")
+    return (headings, [(*first, "", "", ""), *rows])
 
 
 def home_of(spec_file: Path, command: str, out: Path | None) -> Path:

@@ -8,8 +8,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import torch
 
+from modnorm.analysis.uncertainty import RESAMPLES, SEED
 from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
@@ -253,3 +255,19 @@ def _condition(
         hidden_rms=fmean([one.hidden_rms for one in candidates]),
         candidates=candidates,
     )
+
+
+def choice_shares(document: MatchingDocument) -> list[float]:
+    """Return for each radius the share of resamples of the candidates that choose it.
+
+    All conditions resample the same candidates: they have the same seeds.
+    """
+    conditions = (document.reference, *document.radii)
+    figures = np.array([[(c.kl, c.hidden) for c in each.candidates] for each in conditions])
+    count = figures.shape[1]
+    drawn = np.random.default_rng(SEED).integers(count, size=(RESAMPLES, count))
+    means = figures[:, drawn].mean(axis=2)  # by condition, resample and figure
+    with np.errstate(divide="ignore", invalid="ignore"):
+        objectives = (np.log(means[1:] / means[0]) ** 2).sum(axis=-1)
+    chosen = np.where(np.isnan(objectives), np.inf, objectives).argmin(axis=0)
+    return [float(np.mean(chosen == index)) for index in range(len(document.radii))]

@@ -1,4 +1,7 @@
+from collections import Counter
 from dataclasses import replace
+from itertools import product
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -11,9 +14,9 @@ from modnorm.errors import CandidateError
 from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.sampling import population_seeds
-from modnorm.radius.artifact import MatchingSettings, RadiusArtifact
+from modnorm.radius.artifact import MatchingSettings, RadiusArtifact, objective, smallest
 from modnorm.radius.displacement import DisplacementMeter
-from modnorm.radius.functional_matching import MatchingPlan, match
+from modnorm.radius.functional_matching import MatchingPlan, choice_shares, match
 from modnorm.spec import Masses
 from tests.faults import error_at
 
@@ -107,6 +110,28 @@ def test_isotropic_noise_matches_itself(plan, folder):
     found = [one.objective for one in document.radii]
     assert found[1] == 0
     assert all(objective for objective in (found[0], found[2]))
+    assert choice_shares(document) == [0, 1, 0]
+
+
+@pytest.mark.parametrize("checkpoint", ["llama"], indirect=True)
+def test_shares_of_resamples_are_those_of_all_equally_likely_draws(plan, folder):
+    document = match(replace(plan, radii=(0.313, 0.326, 0.339)), folder, device=CPU)
+
+    def mean(condition, drawn):
+        kl = fmean([condition.candidates[index].kl for index in drawn])
+        hidden = fmean([condition.candidates[index].hidden for index in drawn])
+        return condition.model_copy(update={"kl": kl, "hidden": hidden})
+
+    exact = Counter()
+    for drawn in product(range(2), repeat=2):
+        found = [
+            (one.radius, objective(mean(one, drawn), mean(document.reference, drawn)))
+            for one in document.radii
+        ]
+        exact[smallest(found)] += 1 / 4
+    wanted = [exact[one.radius] for one in document.radii]
+    assert len(exact) == 3
+    assert choice_shares(document) == pytest.approx(wanted, abs=0.05)
 
 
 @pytest.mark.parametrize("checkpoint", ["llama"], indirect=True)
