@@ -1,9 +1,12 @@
 """The replication's tables beyond the paper, from recorded rewards, votes and judgements."""
 
+import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import product
+from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pandas as pd
@@ -11,9 +14,11 @@ import pandas as pd
 from modnorm.analysis.parquet_files import read_ballots
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.cli.console import percent
+from modnorm.radius.artifact import MatchingDocument, RadiusArtifact
+from modnorm.radius.functional_matching import choice_shares
 from modnorm.search.answers import BASE_INDEX
 from scripts import recorded_answers as recorded
-from scripts.run_copies import RunCopy
+from scripts.run_copies import ORIGIN, RunCopy
 
 _ORDERS = 10
 """Random orders of the selection rows, of which selections by fewer rows are means."""
@@ -25,10 +30,11 @@ def tables_beyond(pool: Sequence[RunCopy]) -> Iterator[str]:
     # Of two runs of a seed the one with more (N, K) counts.
     for run in sorted(pool, key=lambda run: len(run.ensembles)):
         groups[_name(run)][run.document["spec"]["population"]["seed"]] = run
-    data = {
-        f"{name}, seeds: {len(groups[name])}": [*map(Recorded, groups[name].values())]
+    runs = {
+        name: {seed: Recorded(run) for seed, run in groups[name].items()}
         for name in sorted(groups)
     }
+    data = {f"{name}, seeds: {len(found)}": [*found.values()] for name, found in runs.items()}
     tables = {
         "How many selection rows, racing and Wilson bounds": (_SELECTING, _selection_rows),
         "Is K = 25 of N = 25 enough?": (_UNSELECTED, _unselected_rows),
@@ -39,9 +45,30 @@ def tables_beyond(pool: Sequence[RunCopy]) -> Iterator[str]:
         found = [(name, *row) for name, members in data.items() for row in rows(members)]
         if found:
             yield f"### {title}\n\n{markdown_table(('runs', *headings), found)}\n"
+    if same := [*_same_candidate_rows(runs)]:
+        yield f"### The same candidates under Modular Norm\n\n{markdown_table(_SAME, same)}\n"
     if rescored := [row for run in pool for row in _rescored_rows(run)]:
         table = markdown_table(("run", *_RESCORED), rescored)
         yield f"### The same answers, by another scorer\n\n{table}\n"
+
+
+def matching_tables(folder: Path) -> Iterator[str]:
+    """Yield the table of each recorded functional matching, with what made it."""
+    for archive in sorted(folder.glob("*.zip")):
+        with ZipFile(archive) as file:
+            artifact = RadiusArtifact.from_json(file.read("radius.json").decode())
+            origin = json.loads(file.read(ORIGIN))
+        document = artifact.document
+        assert isinstance(document, MatchingDocument)
+        same, shares = document.reference, choice_shares(document)
+        rows = [(f"isotropic {same.radius:g}", f"{same.kl:.4f}", f"{same.hidden:.4f}", "", "")]
+        for each, share in zip(document.radii, shares, strict=True):
+            found = "" if each.objective is None else f"{each.objective:.3f}"
+            figures = f"{each.kl:.4f}", f"{each.hidden:.4f}", found
+            rows.append((f"{each.radius:g}", *figures, f"{100 * share:.0f}"))
+        table = markdown_table(("R", "KL", "hidden", "J", "chosen by resamples (%)"), rows)
+        made = f"`{origin['command']}` at {origin['commit']} on an {origin['card']}"
+        yield f"### Functional matching of {archive.stem}\n\n{made}.\n\n{table}\n"
 
 
 def _name(run: RunCopy) -> str:
@@ -89,6 +116,12 @@ _SELECTING = (
 _UNSELECTED = ("base", "K = 25 of N = 25", "K = 25 of N", "share of the gain (%)")
 _TERMS = ("N", "K", "coverage", "agreement")
 _CONFIDENT = ("N", "K", "all", "10 % unanswered", "20 %", "50 %")
+_SAME = (
+    "runs",
+    "seed",
+    "correlation of the selection rewards",
+    "of the best 25 also Modular Norm's",
+)
 _RESCORED = (
     "scorer",
     "selection answers judged otherwise (%)",
@@ -198,6 +231,24 @@ def _confidence_rows(runs: Sequence[Recorded]) -> Iterator[tuple[str, ...]]:
 
     figures = [partial(accuracy, unanswered) for unanswered in (0.0, 0.1, 0.2, 0.5)]
     yield from _row_of_figures(place, members, figures, ".1f")
+
+
+def _same_candidate_rows(
+    runs: Mapping[str, Mapping[object, Recorded]],
+) -> Iterator[tuple[str, ...]]:
+    """Yield how alike two methods rank the candidates of the same seeds."""
+    for name, found in runs.items():
+        model, task, method, size = name.split(" ")
+        full = runs.get(f"{model} {task} modular_norm {size}", {})
+        for seed in (
+            sorted(found.keys() & full.keys(), key=str) if method != "modular_norm" else ()
+        ):
+            one, other = found[seed], full[seed]
+            if one.is_whole and other.is_whole:
+                means = one.rewards.mean(axis=1), other.rewards.mean(axis=1)
+                best = ({*np.argsort(-each, kind="stable")[:25].tolist()} for each in means)
+                shared = len(set.intersection(*best))
+                yield name, str(seed), f"{np.corrcoef(*means)[0, 1]:.2f}", str(shared)
 
 
 def _rescored_rows(run: RunCopy) -> Iterator[tuple[str, ...]]:

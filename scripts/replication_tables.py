@@ -24,7 +24,7 @@ from modnorm.suites.cells import ensembles_of
 from modnorm.suites.outcomes import TidySuite, candidate_count, differing_field, find_stand_ins
 from modnorm.suites.rendering import BuiltTable, to_markdown
 from scripts.joined_copies import join_copies
-from scripts.recorded_tables import interval_text, markdown_table, tables_beyond
+from scripts.recorded_tables import interval_text, markdown_table, matching_tables, tables_beyond
 from scripts.run_copies import ORIGIN, RunCopy, unpack_run
 
 CLAIMS = Path("replication/claims.yaml")
@@ -66,6 +66,7 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
     rows = list(_claim_rows(known.values(), tables))
     stand_ins = [run for data in known.values() for run in data.stand_ins.values()]
     joined = [run for run in stand_ins if isinstance(run, RunCopy) and run not in pool]
+    parts += ["## Radii\n", *matching_tables(cells.parent / "matchings")]
     parts += ["## Beyond the paper\n", *tables_beyond([*pool, *joined])]
     parts += ["## Claims\n", markdown_table(_HEADINGS, rows)]
     write_file(out / "tables.md", "\n".join(parts).encode())

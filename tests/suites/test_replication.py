@@ -106,6 +106,18 @@ def test_a_seed_of_two_runs_counts_once_in_further_analyses(tmp_path):
     assert "seeds: 2" not in told
 
 
+def test_the_same_candidates_are_compared_as_the_files_of_candidates_say(tmp_path):
+    names = [f"coder-1.5b_countdown_{name}_n100_seed42" for name in ("modular_norm", "randopt")]
+    copies = [each for each in COPIES if each.name.startswith(tuple(names))]
+    pool = [unpack_run(copy, tmp_path / copy.stem) for copy in copies]
+    told = "\n".join(tables_beyond(pool))
+    one, other = (pd.read_csv(run.path / "candidates.csv").set_index("index") for run in pool)
+    similar = one["selection_reward"].corr(other["selection_reward"])
+    shared = ((one["rank"] <= 25) & (other["rank"] <= 25)).sum()
+    line = f"| coder-1.5b countdown randopt N=100 | 42 | {similar:.2f} | {shared} |"
+    assert line in told.splitlines()
+
+
 @pytest.mark.parametrize("task", ["gsm8k", "countdown"])
 def test_copies_of_100_and_300_join_as_if_they_were_one_run(task, tmp_path):
     """The joined run has the ensembles and votes of a run that took its candidates from both."""
