@@ -96,15 +96,23 @@ def _decoder(checkpoint: Checkpoint) -> "PreTrainedConfig":
     decoder = config.get_text_config(decoder=True)
     # As in the layout, the whole model decides whether its head is tied, not its decoder.
     decoder.tie_word_embeddings = flag(checkpoint.config, "tie_word_embeddings")
+    decoder.return_dict = True  # engines read outputs by name
     return decoder
+
+
+_REFUSALS = (
+    *(LookupError, TypeError, ValueError, AttributeError, AssertionError),
+    StrictDataclassError,
+)
+"""Errors of transformers and torch about a configuration."""
 
 
 @contextmanager
 def _refusals(checkpoint: Checkpoint) -> Iterator[None]:
-    """Convert transformers' errors about a configuration, which a retry would not fix."""
+    """Convert errors about a configuration, which a retry would not fix."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, StrictDataclassError) as error:
+    except _REFUSALS as error:
         require_unchanged(checkpoint.directory, checkpoint.digest)
         raise IncompatibleError(
             f"transformers {transformers.__version__} cannot load {checkpoint.name}: "

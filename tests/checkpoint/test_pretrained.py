@@ -48,6 +48,7 @@ def test_threads_that_load_at_once_get_whole_models_and_change_nothing():
         ({"layer_types": ["full_attention"]}, "number of `layer_types`"),
         ({"hidden_act": "novel"}, "novel"),
         ({"head_dim": None}, "NoneType"),
+        ({"pad_token_id": 10**6}, "Padding_idx"),
     ],
 )
 def test_a_configuration_that_transformers_refuses_is_incompatible(save_model, changes, message):
@@ -57,6 +58,14 @@ def test_a_configuration_that_transformers_refuses_is_incompatible(save_model, c
     checkpoint = resolve_checkpoint(str(directory))
     with error_at("model.name", message, kind=IncompatibleError):
         load_pretrained(checkpoint, dtype=torch.bfloat16, attention="eager")
+
+
+def test_outputs_have_names_whatever_the_configuration_says(save_model, edit_config):
+    directory = save_model()
+    edit_config(directory, return_dict=False)
+    checkpoint = resolve_checkpoint(str(directory))
+    model = load_pretrained(checkpoint, dtype=torch.bfloat16, attention="eager")
+    assert model.base_model(torch.tensor([[3, 5]])).last_hidden_state.shape == (1, 2, 32)
 
 
 @pytest.mark.parametrize("weights", [torch.bfloat16, torch.float16, torch.float32])
