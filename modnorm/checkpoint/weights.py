@@ -19,6 +19,8 @@ _DTYPES: Mapping[str, torch.dtype] = {
     "F16": torch.float16,
     "F32": torch.float32,
 }
+_CASTABLE = {*_DTYPES, "F64"}
+"""Dtypes whose numbers are the weights; those of others may be codes of a quantisation."""
 _HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 _BUFFER = "rotary_emb.inv_freq"
 """A rotary table in old Llama checkpoints; it is no parameter."""
@@ -67,7 +69,7 @@ class CheckpointWeights:
                     header = stored.get_slice(stored_name)
                     self._place_of[name] = shard, stored_name
                     self._shapes[name] = tuple(header.get_shape())
-                    self._dtypes[name] = header.get_dtype()
+                    self._dtypes[name] = _plain_dtype(name, header)
         self._check_names()
         for tensor in self.layout:
             for part in tensor.parts:
@@ -147,6 +149,18 @@ class CheckpointWeights:
                 "decides how perturbations are rounded",
             )
         return actual
+
+
+def _plain_dtype(name: str, header: _Header) -> str:
+    """Return the dtype of a stored tensor whose numbers are the weights."""
+    dtype = header.get_dtype()
+    if dtype not in _CASTABLE:
+        raise InvalidInputError(
+            f"{name} is stored as {dtype}, so it may be quantised",
+            field="model.name",
+            remedy="use the original bfloat16, float16 or float32 checkpoint",
+        )
+    return dtype
 
 
 def require_same_architecture(

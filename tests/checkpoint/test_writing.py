@@ -137,6 +137,20 @@ def test_overflowing_weights_are_refused_before_anything_is_written(tmp_path):
         cast_checkpoint(TINY, torch.float16, source)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_codes_of_a_quantisation_are_not_cast(tmp_path, dtype):
+    source, name = tmp_path / "source", "model.embed_tokens.weight"
+    cast_checkpoint(TINY, torch.bfloat16, source)
+    tensors = load_file(source / "model.safetensors")
+    tensors[name] = tensors[name].to(dtype)
+    tensors["lm_head.weight"] = tensors[name].clone()
+    save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
+
+    with error_at("model.name", "may be quantised"):
+        cast_checkpoint(resolve_checkpoint(str(source)), torch.bfloat16, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize(("declared", "mixed"), [("float16", False), ("float64", True)])
 def test_what_needs_casting_is_cast(tmp_path, declared, mixed):
     source = tmp_path / "source"
