@@ -102,10 +102,6 @@ def raw_corrections(
             f"the profile lacks the sensitivity {lacking[0]}", field="method.profile"
         )
     values = {**gains, **{metric: sensitivities[metric] for metric in metrics}}
-    if odd := next((name for name, value in values.items() if not math.isfinite(value)), None):
-        raise InvalidInputError(
-            f"the sensitivity of {odd} is {values[odd]}", field="method.profile"
-        )
     factors = {name: clip(value, *CLIP) for name, value in values.items()}
     return {
         role: correction
@@ -206,7 +202,14 @@ def modular_scales(
     gains: dict[int, dict[str, float]] = {}
     for tensor, row in zip(layout, rows, strict=True):
         if row.layer is not None and row.norm is Norm.SPECTRAL:
-            gains.setdefault(row.layer, {})[row.role] = linear_gain(read(tensor).double())
+            gain = linear_gain(read(tensor).double())
+            if not math.isfinite(gain):
+                raise InvalidInputError(
+                    f"{tensor.name} holds NaN or infinity",
+                    field="model.name",
+                    remedy="use a checkpoint without NaN and infinity",
+                )
+            gains.setdefault(row.layer, {})[row.role] = gain
     corrections = _corrections(rows, gains, sensitivities)
     return tuple(_corrected(row, corrections.get(row.name, 1.0)) for row in rows)
 

@@ -90,7 +90,11 @@ class HeldTensor:
         self._check_dtype()
         self._pristine = [storage.to(self.dtype, copy=True) for storage in self._storages]
         if not self.is_pristine().item():
-            raise self._misfit(f"the engine holds numbers that {self.dtype} cannot represent")
+            raise IncompatibleError(
+                f"{tensor.name} holds NaN, or numbers that {self.dtype} cannot represent",
+                field="model.name",
+                remedy="use a checkpoint without NaN",
+            )
 
     @property
     def device(self) -> torch.device:

@@ -187,7 +187,7 @@ def test_a_profile_of_another_depth_is_refused(make_model, layers):
 def test_weights_that_are_not_finite_are_refused(make_model):
     model = make_model()
     model.weights["model.layers.2.mlp.down_proj.weight"][0, 0] = math.nan
-    with pytest.raises(InvalidInputError, match="down"):
+    with error_at("model.name", "layers.2.mlp.down"):
         scales(model, profile())
 
 

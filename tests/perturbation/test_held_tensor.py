@@ -6,6 +6,7 @@ from modnorm.errors import EngineError, IncompatibleError
 from modnorm.noise import Block
 from modnorm.perturbation.held_tensor import HeldTensor, WeightView
 from modnorm.perturbation.lineage import Rounding
+from tests.faults import error_at
 
 MATRIX = PhysicalTensor("a.weight", (6, 4), (Part("a.weight", 6),))
 
@@ -117,6 +118,12 @@ def test_is_pristine_reads_the_memory_of_the_engine():
 def test_memory_that_cannot_hold_the_weights_exactly_is_refused(values, dtype, message):
     with pytest.raises(IncompatibleError, match=message):
         HeldTensor(MATRIX, [WeightView(values, Block((0, 6)))], dtype)
+
+
+def test_weights_that_are_nan_are_the_fault_of_the_model():
+    values = torch.full((6, 4), 0x7F80_0001, dtype=torch.int32).view(torch.float32)
+    with error_at("model.name", "t holds NaN", kind=IncompatibleError):
+        HeldTensor(MATRIX, [WeightView(values, Block((0, 6)))], torch.bfloat16)
 
 
 def test_an_update_moves_float32_memory_with_the_base():
