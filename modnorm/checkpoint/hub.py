@@ -15,6 +15,7 @@ from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
     LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -106,6 +107,12 @@ def _hub_errors(name: str, revision: str | None) -> Iterator[None]:
             f"the Hugging Face Hub refuses {name}: {error}",
             field="model.name",
             remedy="check the name; for a gated model, log in with `hf auth login`",
+        ) from error
+    except RemoteEntryNotFoundError as error:
+        raise InvalidInputError(
+            f"{name} has no config.json",
+            field="model.name",
+            remedy="name a repository with safetensors weights, not of GGUF files or an adapter",
         ) from error
     except (LocalEntryNotFoundError, HTTPError, OSError) as error:
         first_line = str(error).partition("\n")[0]

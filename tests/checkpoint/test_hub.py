@@ -8,7 +8,9 @@ import pytest
 from huggingface_hub import constants
 from huggingface_hub.errors import (
     GatedRepoError,
+    HfHubHTTPError,
     LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -99,6 +101,7 @@ def test_an_unsupported_model_costs_no_download(repository, edit_config):
         (RepositoryNotFoundError, InvalidInputError, "model.name"),
         (GatedRepoError, InvalidInputError, "model.name"),
         (RevisionNotFoundError, InvalidInputError, "model.revision"),
+        (RemoteEntryNotFoundError, InvalidInputError, "model.name"),
         (LocalEntryNotFoundError, UnavailableError, "model.name"),
         (httpx.ConnectTimeout, UnavailableError, "model.name"),
         (OSError, UnavailableError, "model.name"),
@@ -106,7 +109,7 @@ def test_an_unsupported_model_costs_no_download(repository, edit_config):
 )
 def test_errors_of_the_hub_are_distinguished(monkeypatch, raised, expected, field):
     def fail(*_args, **_options):
-        if issubclass(raised, RepositoryNotFoundError | RevisionNotFoundError):
+        if issubclass(raised, HfHubHTTPError):
             request = httpx.Request("GET", "https://localhost/owner/name")
             raise raised("refused", response=httpx.Response(404, request=request))
         raise raised("no answer")
