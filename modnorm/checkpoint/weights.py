@@ -212,7 +212,9 @@ def _open(path: Path) -> Iterator[_StoredTensors]:
             yield stored
     except SafetensorError as error:
         raise InvalidInputError(
-            f"{path} is not a complete safetensors file: {error}", field="model.name"
+            f"{path} is not a complete safetensors file: {error}",
+            field="model.name",
+            remedy="download it again; in a clone of the repository, `git lfs pull` does",
         ) from error
 
 

@@ -102,4 +102,6 @@ def test_a_truncated_file_is_refused(save_model, keep):
     directory = save_model()
     file = directory / "model.safetensors"
     file.write_bytes(file.read_bytes()[:keep])
-    assert "model.safetensors" in str(refused(directory))
+    error = refused(directory)
+    assert "model.safetensors" in str(error)
+    assert error.remedy
