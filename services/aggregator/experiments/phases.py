@@ -4,7 +4,7 @@ All functions work inside a caller's write transaction that has locked the exper
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 
 from sqlmodel import Session, col, func, select
@@ -187,28 +187,22 @@ def _finish(session: Session, experiment: Experiment) -> None:
     ballots = dict(_ballots_of(session, experiment))
     task = experiment.task()
     rows = load_rows(session, experiment.heldout_digest)
-    ensembles: list[Ensemble] = []
-    votes: list[Mapping[str, object]] = []
-    # All votes are counted before any is stored, so a failed experiment keeps none.
-    for (population, size), experts in selection.items():
-        counted = count_votes([ballots[expert] for expert in experts])
-        correct = [vote.correct for vote in counted]
-        ensembles.append(
-            Ensemble(
-                experiment_id=experiment.id,
-                population=population,
-                ensemble_size=size,
-                experts=json.dumps(experts),
-                metric=task_errors.metric(task, rows, correct),
-                correct=sum(correct),
-                rows=len(rows),
-            )
-        )
-        key = {"experiment_id": experiment.id, "population": population, "ensemble_size": size}
-        votes += ({**key, "row": row, **asdict(vote)} for row, vote in enumerate(counted))
-    session.add_all(ensembles)
-    session.flush()
-    insert_rows(session, Vote, votes)
+    with session.begin_nested():  # an error removes the votes again
+        # Stored one by one: all votes could fill the memory and take longer than Postgres waits.
+        for (population, size), experts in selection.items():
+            counted = count_votes([ballots[expert] for expert in experts])
+            correct = [vote.correct for vote in counted]
+            key = {"experiment_id": experiment.id, "population": population, "ensemble_size": size}
+            ensemble = {
+                **key,
+                "experts": json.dumps(experts),
+                "metric": task_errors.metric(task, rows, correct),
+                "correct": sum(correct),
+                "rows": len(rows),
+            }
+            insert_rows(session, Ensemble, [ensemble])
+            votes = ({**key, "row": row, **asdict(vote)} for row, vote in enumerate(counted))
+            insert_rows(session, Vote, votes)
     end(session, experiment, ExperimentState.SUCCEEDED, "finished")
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from sqlalchemy import case
+from sqlalchemy import select as select_columns
 from sqlmodel import col, select
 
 from modnorm.analysis.export import write_run
@@ -43,7 +44,8 @@ from modnorm.wire.answer_sheets import unpack_answers
 from modnorm.wire.run_messages import phase_of, with_remedy
 
 _ALL = 2**31 - 1
-_COUNTED = {field.name for field in fields(RowVote)}
+_COUNTED = tuple(field.name for field in fields(RowVote))
+_VOTES = Vote.metadata.tables["votes"]
 _NO_JOB = Job(id="", experiment_id="", candidate=0, split=Split.HELDOUT)
 """The job of a candidate that is no expert."""
 _SHEETS = 16
@@ -159,11 +161,15 @@ def ensemble_votes(
 ) -> Mapping[tuple[int, int], Sequence[RowVote]]:
     """Return the votes of each (N, K), in row order."""
     votes: dict[tuple[int, int], list[RowVote]] = defaultdict(list)
-    query = select(Vote).where(Vote.experiment_id == record.experiment.id)
+    query = (
+        select_columns(*_VOTES.c["population", "ensemble_size", *_COUNTED])
+        .where(_VOTES.c.experiment_id == record.experiment.id)
+        .order_by(*_VOTES.primary_key)
+        .execution_options(yield_per=_BLOCK)
+    )
     with database.read() as session:
-        for vote in session.exec(query.order_by(col(Vote.row))):
-            place = vote.population, vote.ensemble_size
-            votes[place].append(RowVote(**vote.model_dump(include=_COUNTED)))
+        for population, size, *counted in session.execute(query):
+            votes[population, size].append(RowVote(*counted))
     return votes
 
 

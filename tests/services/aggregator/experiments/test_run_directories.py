@@ -2,13 +2,16 @@
 
 import hashlib
 import json
+import tracemalloc
+from dataclasses import asdict
 
 import pytest
 
 from modnorm.analysis.run import load_run
 from modnorm.errors import NotFoundError, PreconditionError
-from modnorm.services.aggregator.experiments.run_writing import overlap
-from modnorm.services.aggregator.storage.tables import Split
+from modnorm.services.aggregator.experiments.run_writing import ensemble_votes, overlap
+from modnorm.services.aggregator.storage.dialects import insert_rows
+from modnorm.services.aggregator.storage.tables import Split, Vote
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import encode_rows
 from modnorm.v1 import experiment_pb2 as experiments
@@ -39,6 +42,22 @@ def test_a_directory_holds_what_the_database_does(world, directories, finished):
     timings = run.timings()
     assert timings["experiment"] == finished
     assert {"experiment", "phases", "candidates"} <= timings.keys()
+
+
+def test_votes_are_read_in_little_memory(world, finished):
+    """A run of 300 ensembles on 1,319 rows has 400,000 votes; an aggregator has 1 GiB."""
+    count, record = 20_000, world.experiments.get(finished)
+    (_, stored), *_ = ensemble_votes(world.database, record).items()
+    key = {"experiment_id": finished, "population": 4, "ensemble_size": 1}
+    votes = ({**key, "row": 9 + row, **asdict(stored[0])} for row in range(count))
+    with world.database.write() as session:
+        insert_rows(session, Vote, votes)
+    tracemalloc.start()
+    read = ensemble_votes(world.database, record)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert read[4, 1] == [*stored, *[stored[0]] * count]
+    assert peak < 500 * count
 
 
 def test_a_killed_aggregator_leaves_nothing_that_is_served(

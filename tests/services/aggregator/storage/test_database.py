@@ -1,5 +1,6 @@
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -11,13 +12,16 @@ from sqlalchemy import NullPool, create_engine, make_url
 from sqlmodel import SQLModel, func, select
 
 from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
+from modnorm.search.voting import count_votes
+from modnorm.services.aggregator.experiments import phases
+from modnorm.services.aggregator.storage import database as database_module
 from modnorm.services.aggregator.storage import evaluation_cache
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.evaluation_cache import Evaluation, EvaluationCache
 from modnorm.services.aggregator.storage.lookups import StoredText, keep_artifact, load_text
 from modnorm.services.aggregator.storage.tables import Artifact
 from tests.faults import error_at
-from tests.services.aggregator.world import on_both_databases
+from tests.services.aggregator.world import World, on_both_databases
 
 
 def engine_of(database_url):
@@ -176,6 +180,21 @@ def test_postgres_aborts_idle_transactions(postgres_url, socket, shown):
         settings = [session.exec(select(func.current_setting(name))).one() for name in SILENCE]
     database.close()
     assert settings == shown
+
+
+def test_many_votes_may_take_longer_than_a_transaction_may_idle(postgres_url, monkeypatch):
+    def count_slowly(ballots):
+        time.sleep(0.6)
+        return count_votes(ballots)
+
+    monkeypatch.setattr(database_module, "IDLE_SECONDS", 2.0)
+    monkeypatch.setattr(phases, "count_votes", count_slowly)
+    with closing(Database(postgres_url)) as database:
+        database.migrate()
+        world = World(database)
+        created = world.select(ensemble_sizes=[1, 2, 3, 4])
+        world.work(created)
+        assert world.state(created) == "SUCCEEDED"
 
 
 @pytest.mark.parametrize(
