@@ -344,7 +344,7 @@ class Job(SQLModel, table=True):
         ForeignKeyConstraint(
             ["experiment_id", "candidate"], ["candidates.experiment_id", "candidates.index"]
         ),
-        UniqueConstraint("experiment_id", "split", "candidate", name="uq_jobs_candidate_split"),
+        UniqueConstraint("experiment_id", "candidate", "split", name="uq_jobs_candidate_split"),
         Index("ix_jobs_ranking", "experiment_id", "split", "state", "metric", "candidate"),
         Index("ix_jobs_next", "state", "experiment_id", "attempts", "place"),
         Index("ix_jobs_content", "content_key"),
