@@ -109,6 +109,8 @@ async def test_files_are_served_by_name_and_offset(start_lab, spec):
             assert hashlib.sha256(content).hexdigest() == file.digest
         whole = await lab.file(created.id, "results.json")
         assert await lab.file(created.id, "results.json", len(whole) - 3) == whole[-3:]
+        for beyond in (len(whole), 2**63 - 1):
+            assert await lab.file(created.id, "results.json", beyond) == b""
         for name in ("nothing", "../results.json", "", "rows"):
             async with lab.raises(NotFoundError, "name"):
                 await lab.file(created.id, name)
