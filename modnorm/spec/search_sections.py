@@ -132,6 +132,8 @@ MAX_POPULATION = 100_000
 """Largest allowed N; the paper's largest population is 3,000."""
 MAX_REPORTED = 1_000
 """Largest number of prefixes and of ensemble sizes; the paper has ten."""
+MAX_ENSEMBLES = 2_000
+"""Largest number of their pairs. Votes on 1,319 rows take minutes then, and every pair memory."""
 
 
 class PopulationSpec(Section):

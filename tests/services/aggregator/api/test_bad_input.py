@@ -32,6 +32,13 @@ BAD_SPECS: dict[str, dict[str, object]] = {
     },
     "model.name": {"model": "no-such-model"},
     "population.noise": {"population__noise": "pink"},
+    "population.ensemble_sizes": {
+        "population": {
+            "size": 100,
+            "prefixes": list(range(50, 101)),
+            "ensemble_sizes": list(range(1, 51)),
+        }
+    },
     "task.selection.source": {"task__selection": "bundled:no-such-rows"},
     "task.heldout.source": {"task__heldout": "/etc/hostname"},
     "calibration.examples": {
