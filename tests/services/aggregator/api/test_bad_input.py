@@ -68,6 +68,24 @@ WRONG_FILES = {
 OTHER_MODELS_RADIUS = {"artifact": "a" * 64, "protocol": "grid", "model_digest": "b" * 64}
 
 
+MANY_ROWS_RADIUS = {
+    **OTHER_MODELS_RADIUS,
+    "transfer": True,
+    "task": "gsm8k",
+    "development_digest": "c" * 64,
+    "development_prompts": [f"{row:016x}" for row in range(120_000)],
+}
+
+
+async def test_a_spec_of_megabytes_is_refused(start_lab, spec):
+    message = spec(method={"name": "randopt", "radius": 0.1, "radius_source": MANY_ROWS_RADIUS})
+    async with start_lab() as lab:
+        async with lab.raises(InvalidInputError, "spec"):
+            await lab.create(message)
+        del message.method.radius_source.development_prompts[1000:]
+        assert (await lab.create(message)).spec == message
+
+
 async def test_an_invalid_experiment_is_refused_and_nothing_is_stored(start_lab, spec):
     async with start_lab() as lab:
         for field, changes in BAD_SPECS.items():
