@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from sqlalchemy import func
-from sqlmodel import Session, col, select
+from sqlmodel import Session, col, select, tuple_
 
 from modnorm.analysis.comparison import ComparisonRow, compare_runs
 from modnorm.analysis.run import Run, load_run
@@ -53,13 +53,15 @@ def headlines(session: Session, ids: Sequence[str]) -> Mapping[str, Headline]:
             )
         )
     }
-    ensembles = session.exec(
-        select(Ensemble)
+    place = (col(Ensemble.population), col(Ensemble.ensemble_size))
+    largest = (
+        select(Ensemble.experiment_id, *map(func.max, place))
         .where(col(Ensemble.experiment_id).in_(ids))
-        .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
+        .group_by(col(Ensemble.experiment_id))
     )
+    named = tuple_(col(Ensemble.experiment_id), *place)
     figures = {}
-    for top in ensembles:  # the last is the largest
+    for top in session.exec(select(Ensemble).where(named.in_(largest))):
         base, right = bases.get(top.experiment_id, (None, 0))
         figures[top.experiment_id] = Headline(
             base, accuracy_interval(base, top.rows, right), top.metric, top.result.interval

@@ -1,6 +1,7 @@
 """Experiments of the database as runs of the page."""
 
 import pytest
+from sqlalchemy.event import listen, remove
 from sqlmodel import select
 
 from modnorm.errors import ModnormError, NotFoundError, PreconditionError
@@ -72,6 +73,22 @@ def test_the_list_shows_the_newest_first_with_figures_of_finished_runs(world, ca
     assert headline.vote == ensembles[-1]["metric"]
     assert list(headline.interval) == ensembles[-1]["interval"]
     assert headline.base == catalog.run(finished).results.document["base"]["heldout_metric"]
+
+
+def test_the_list_reads_one_ensemble_of_a_run(world, catalog, request):
+    """A page lists 50 runs, each of which may have hundreds."""
+    created = world.select(prefixes=[3, 4], ensemble_sizes=[1, 2, 3])
+    world.work(created)
+    read = []
+
+    def note(ensemble, _context):
+        read.append((ensemble.population, ensemble.ensemble_size))
+
+    listen(Ensemble, "load", note)
+    request.addfinalizer(lambda: remove(Ensemble, "load", note))
+    (run,) = catalog.runs(1).runs
+    assert read == [(4, 3)]
+    assert run.headline.vote == world.experiments.get(created).ensembles[-1].metric
 
 
 def test_a_metric_that_is_not_the_share_of_right_rows_has_no_interval(world, catalog, finished):
