@@ -107,9 +107,9 @@ def check_resolved(spec: ExperimentSpec) -> None:
 
 
 def check_names(spec: ExperimentSpec) -> None:
-    """Refuse an unknown method or noise scheme, an unused profile, an impossible rank.
+    """Refuse an unknown method or noise scheme, an unused profile and an impossible rank.
 
-    Also refuse too many ensembles, which specs that are stored already may have.
+    Also refuse too many ensembles. `PopulationSpec` allows them, since stored specs may have them.
     """
     refuse_unused_profile(spec.method)
     check_scheme(spec.population.noise)

@@ -133,7 +133,7 @@ MAX_POPULATION = 100_000
 MAX_REPORTED = 1_000
 """Largest number of prefixes and of ensemble sizes; the paper has ten."""
 MAX_ENSEMBLES = 2_000
-"""Largest number of their pairs. Votes on 1,319 rows take minutes then, and every pair memory."""
+"""Largest number of pairs (N, K). Their votes on 1,319 rows take minutes to store."""
 
 
 class PopulationSpec(Section):

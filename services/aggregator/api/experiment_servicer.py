@@ -190,7 +190,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             raise InvalidInputError("an offset is not negative", field="offset")
         path = await self._writers.run(self._runs.file, request.experiment_id, request.name)
         with path.open("rb") as file:
-            file.seek(min(request.offset, path.stat().st_size))  # a disk has a last place
+            file.seek(min(request.offset, path.stat().st_size))  # seek fails far beyond it
             while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
                 yield experiment_pb2.GetRunFileResponse(chunk=chunk)
 
