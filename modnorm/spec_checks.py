@@ -34,7 +34,6 @@ from modnorm.perturbation.methods import (
     require_usable,
 )
 from modnorm.spec import DataSpec, ExperimentSpec
-from modnorm.spec.search_sections import MAX_ENSEMBLES
 from modnorm.tasks import Message, Row, Task, get_stored_task
 from modnorm.tasks.columns import prompt_digests, rows_digest
 from modnorm.tasks.row_files import check_dataset, resolve_file
@@ -107,21 +106,10 @@ def check_resolved(spec: ExperimentSpec) -> None:
 
 
 def check_names(spec: ExperimentSpec) -> None:
-    """Refuse an unknown method or noise scheme, an unused profile and an impossible rank.
-
-    Also refuse too many ensembles. `PopulationSpec` allows them, since stored specs may have them.
-    """
+    """Refuse an unknown method or noise scheme, an unused profile and an impossible rank."""
     refuse_unused_profile(spec.method)
     check_scheme(spec.population.noise)
     check_rank(spec.method, spec.population.noise)
-    prefixes, sizes = spec.population.reported_prefixes, spec.population.ensemble_sizes
-    if (pairs := len(prefixes) * len(sizes)) > MAX_ENSEMBLES:
-        raise InvalidInputError(
-            f"{len(prefixes)} prefixes and {len(sizes)} sizes are {pairs:,} ensembles, more than "
-            f"{MAX_ENSEMBLES:,}",
-            field="population.ensemble_sizes",
-            remedy="name fewer prefixes or sizes",
-        )
 
 
 def check_content(spec: ExperimentSpec) -> None:

@@ -179,6 +179,12 @@ class PopulationSpec(Section):
                 f"K = {sizes[-1]} is greater than {least} ({smallest}); lower K or raise the "
                 f"{raised}, since an ensemble is K of the first N candidates",
             )
+        if (pairs := len(self.reported_prefixes) * len(sizes)) > MAX_ENSEMBLES:
+            raise field_fault(
+                "ensemble_sizes",
+                f"{len(sizes)} K and {len(self.reported_prefixes)} prefixes are {pairs:,} pairs; "
+                f"name fewer, {MAX_ENSEMBLES:,} pairs at most",
+            )
         return self
 
     @property
