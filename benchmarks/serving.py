@@ -23,8 +23,6 @@ _TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer."""
-
     seconds: float
     tokens: int
     skipped: int
@@ -78,7 +76,6 @@ def _ask_all(
 
 
 def main() -> None:
-    """Measure both models and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("url", help="address that `modnorm serve` prints")
     parser.add_argument("--clients", type=int, default=64)

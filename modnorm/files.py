@@ -130,7 +130,6 @@ class CanonicalDocument:
 
 
 def json_digest(content: object) -> str:
-    """Return the SHA-256 of the canonical JSON of content."""
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 

@@ -182,7 +182,6 @@ def task_of(spec: ExperimentSpec) -> Task:
 def load_splits(
     spec: ExperimentSpec, *, roots: Sequence[Path] | None, folders: Sequence[Path]
 ) -> Splits:
-    """Load the rows of all splits of a spec."""
     check_splits_differ(spec)
     task = task_of(spec)
     loaded = {
@@ -240,7 +239,6 @@ def read_profile(name: str, roots: Sequence[Path] | None) -> str:
 
 
 def find_generator(name: str, roots: Sequence[Path] | None) -> GeneratorFile:
-    """Return the generator in a file."""
     path = resolve_file(name, "iterative.generator", roots)
     try:
         return read_generator(read_text(path, most=MAX_GENERATOR_BYTES))

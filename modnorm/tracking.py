@@ -128,7 +128,6 @@ TRACKERS: Mapping[str, Callable[[_Logged], None]] = MappingProxyType(
 
 
 def _read(directory: Path) -> _Logged:
-    """Read what is logged."""
     if (directory / DISTILLATION).is_file():
         distillation = load_distillation(directory)
         results, spec = DISTILLATION, distillation["spec"]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Print the table in Markdown."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--depth", type=int, default=2, help="levels of folders in the table")
     options = parser.parse_args()

@@ -108,7 +108,6 @@ class ComposeLab:
             wait_until_healthy_again(container)
 
     def fails(self, *arguments: str) -> bool:
-        """Return whether a docker compose command fails."""
         try:
             self.compose(*arguments)
         except subprocess.CalledProcessError:
@@ -122,7 +121,6 @@ class ComposeLab:
         return Client(target, credentials=token, patience=HEALTHY_SECONDS)
 
     def containers(self, service: str) -> Sequence[str]:
-        """Return the ids of a service's containers."""
         return self.compose("ps", "--quiet", service).decode().split()
 
     @retry(
@@ -235,7 +233,6 @@ def read_results(folder: Path) -> dict[str, bytes]:
 
 
 def inspect(container: str, template: str) -> str:
-    """Return a field of `docker inspect`."""
     return run(["docker", "inspect", "--format", template, container]).decode().strip()
 
 
@@ -262,7 +259,6 @@ def run(command: Sequence[str], stdin: bytes | None = None) -> bytes:
 
 @contextmanager
 def timed(what: str) -> Iterator[None]:
-    """Print how long something took."""
     began = time.monotonic()
     yield
     say(f"{what}: {time.monotonic() - began:.1f} s")
@@ -282,12 +278,10 @@ def require_equal(expected: Mapping[str, bytes], actual: Mapping[str, bytes], wh
 
 
 def say(text: str) -> None:
-    """Print a line without buffering."""
     print(text, flush=True)
 
 
 def main() -> None:
-    """Run the drill, or parts of it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "parts", nargs="*", metavar="PART", help=f"parts, of {', '.join(PARTS)}; default: all"

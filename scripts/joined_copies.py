@@ -85,7 +85,6 @@ def _source(
 def _first_experts(
     copy: RunCopy, whole: EnsembleEntry, experts: Sequence[int], votes: Sequence[RowVote]
 ) -> EnsembleEntry:
-    """Return the entry of the first experts of an ensemble."""
     size, rows, correct = len(experts), len(votes), sum(vote.correct for vote in votes)
     answers = copy.answers_frame(["candidate", "split", "vote", "truncated"])
     given = answers[(answers["split"] == "heldout") & answers["candidate"].isin(experts)]

@@ -310,6 +310,5 @@ def interval_text(interval: ConfidenceInterval | None, *, digits: int = 1) -> st
 def markdown_table(
     headings: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]
 ) -> str:
-    """Return a table in Markdown."""
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -25,7 +25,6 @@ CELLS = Path("replication/cells")
 
 
 def main() -> int:
-    """Run one command."""
     parser = argparse.ArgumentParser(
         prog="scripts.replication",
         description=__doc__,

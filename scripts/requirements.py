@@ -17,7 +17,6 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def main() -> None:
-    """Print one requirement per line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("extra", nargs="*")
     parser.add_argument("--constraints", type=Path)

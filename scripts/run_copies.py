@@ -52,8 +52,6 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class RunCopy(Run):
-    """The unpacked copy of a run."""
-
     @cached_property
     def full_voters(self) -> frozenset[int]:
         """The models that answered all held-out rows."""

@@ -50,7 +50,6 @@ class Command:
         return self.errors.read_text()
 
     def has_ended(self) -> bool:
-        """Whether it has ended."""
         return not self.process.alive
 
     def finish(self) -> "subprocess.CompletedProcess[str]":

@@ -263,7 +263,6 @@ def gsm8k_stored(gsm8k_experiment, tmp_path, monkeypatch):
 
 @pytest.fixture
 def gsm8k_lab(serve_directory, gsm8k_experiment, gsm8k_stored):
-    """Serve `gsm8k_stored`."""
     return serve_directory(gsm8k_experiment, gsm8k_stored)
 
 

@@ -39,8 +39,6 @@ in these periods."""
 
 @dataclass(frozen=True)
 class Lab:
-    """Running servers."""
-
     target: str
     """HOST:PORT of the aggregator."""
     processes: dict[str, int]
@@ -169,7 +167,6 @@ def _print_usage(usage: Usage, measured: Measured) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the benchmark and print results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[1000, 6000], help="N of each experiment"

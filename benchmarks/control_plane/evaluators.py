@@ -212,7 +212,6 @@ class Fleet:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the fleet, then print its measurements as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", required=True, help="HOST:PORT of the aggregator")
     parser.add_argument("--experiment", required=True, help="id of the experiment")

@@ -51,8 +51,6 @@ def service(name: str, settings: Mapping[str, object]) -> Iterator[tuple[str, in
 
 @dataclass
 class Usage:
-    """Use of resources by processes."""
-
     memory: list[tuple[float, float]] = field(default_factory=list)
     """Resident MiB of one process with seconds since the start."""
     cpu: dict[str, float] = field(default_factory=dict)

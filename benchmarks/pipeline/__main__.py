@@ -53,7 +53,6 @@ class Side:
 
 
 def main() -> int:
-    """Run both sides; write and print the table."""
     options = _options()
     spec = load_spec(options.spec)
     options.out.mkdir(parents=True, exist_ok=True)

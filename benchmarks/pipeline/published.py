@@ -42,8 +42,6 @@ _GPU = {"gpu_memory_utilization": 0.75}
 
 
 class PublishedRun:
-    """A run of a spec; its events are noted."""
-
     def __init__(self, spec: ExperimentSpec, log: EventLog) -> None:
         self._spec, self._log = spec, log
         self._task = task_of(spec)
@@ -162,7 +160,6 @@ def _is_right(judged: Sequence[Judgement]) -> bool:
 
 
 def main() -> None:
-    """Run a spec and write the events."""
     parser = argparse.ArgumentParser()
     parser.add_argument("events", type=Path)
     parser.add_argument("spec", type=Path)

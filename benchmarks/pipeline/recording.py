@@ -41,7 +41,6 @@ class EventLog:
         self._events: list[Event] = []
 
     def note(self, name: str, rows: int = 0, first: str = "") -> None:
-        """Note an event that happens now."""
         self._events.append(Event(name, time.time(), rows, first))
 
     def write(self, **figures: object) -> None:

@@ -55,7 +55,6 @@ def watch(log: EventLog) -> None:
 
 
 def main() -> None:
-    """Run the command; write the events however it ends."""
     log = EventLog(Path(sys.argv[1]))
     watch(log)
     from modnorm.cli import main as modnorm  # noqa: PLC0415 - it must find the watched engine

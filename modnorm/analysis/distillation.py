@@ -38,8 +38,6 @@ class SearchEntry(TypedDict):
 
 
 class BudgetOfRound(TypedDict):
-    """Work of one round."""
-
     answers: int
     """Answers of its search, its harvest and its evaluation."""
     tokens: int
@@ -84,12 +82,10 @@ _CHECK = TypeAdapter(DistillationDocument)
 
 
 def accuracy_of(metric: float | None, rows: int, correct: int | None = None) -> Accuracy:
-    """Return an accuracy with its Wilson interval, as `accuracy_interval` does."""
     return Accuracy(metric=metric, interval=accuracy_interval(metric, rows, correct))
 
 
 def search_entry(run: Run, model: str, size: int) -> SearchEntry:
-    """Return the held-out figures of a round's search."""
     ensemble = max(
         (each for each in run.document["ensembles"] if each["ensemble_size"] == size),
         key=lambda each: each["population"],
@@ -116,12 +112,10 @@ def is_distillation(directory: Path) -> bool:
 
 
 def round_directory(directory: Path, round_number: int) -> Path:
-    """Return where the directory of a distillation keeps a round."""
     return directory / "rounds" / str(round_number)
 
 
 def load_distillation(directory: Path) -> DistillationDocument:
-    """Read the document of a distillation's directory."""
     return read_document(directory / DISTILLATION, SCHEMA, "distillation", _CHECK)
 
 
@@ -159,7 +153,6 @@ def first_search(document: DistillationDocument) -> SearchEntry:
 
 
 def total_budget(rounds: Sequence[RoundEntry]) -> BudgetOfRound:
-    """Return the work of all rounds together."""
     budgets = [each["budget"] for each in rounds]
     names = BudgetOfRound.__annotations__
     # `names` are the keys of the type.

@@ -48,8 +48,6 @@ class _MethodSection(_NamedSection):
 
 
 class TaskSection(_NamedSection):
-    """The task of a run."""
-
     max_tokens: NotRequired[int | None]
     declaration: NotRequired[str | None]
 

@@ -91,7 +91,6 @@ def write_answers(directory: Path, answers: Iterable[AnswerRecord]) -> None:
 
 
 def write_votes(directory: Path, votes: Iterable[VoteRecord]) -> None:
-    """Write `votes.parquet`."""
     # `dataclasses.asdict` copies each value deeply, which takes most of the time.
     lines = (
         {name: getattr(vote, name) for name in VOTE_SCHEMA.names}

@@ -82,7 +82,6 @@ def follow_theme(svg: bytes) -> bytes:
 
 
 def name_axes(axes: Axes, title: str, x: str, y: str) -> None:
-    """Set title and names of the axes."""
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
     axes.set_xlabel(x, color=MUTED, fontsize=9)
     axes.set_ylabel(y, color=MUTED, fontsize=9)
@@ -113,8 +112,6 @@ _NAMED = 12
 
 @dataclass(frozen=True, slots=True)
 class PlotData:
-    """The content of the plots of a run."""
-
     document: ResultsDocument
     rewards: Sequence[float]
     """Complete selection rewards, in any order."""
@@ -128,7 +125,6 @@ class PlotData:
 
 
 def plot_data(run: RunData, document: ResultsDocument) -> PlotData:
-    """Return the content of the plots from a run and its results."""
     rewards = [reward for reward in run.rewards if reward is not None]
     return PlotData(document, rewards, run.votes[max(run.votes)] if run.votes else ())
 

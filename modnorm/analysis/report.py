@@ -43,7 +43,6 @@ PLOT_CAPTIONS = {
 
 
 def render_report(document: ResultsDocument, plots: Mapping[str, bytes]) -> str:
-    """Return the report as HTML."""
     return (
         page_environment()
         .get_template("report.html")

@@ -82,8 +82,6 @@ class EnsembleRow:
 
 
 class ReportedEnsemble(Protocol):
-    """An ensemble that a run reports."""
-
     @property
     def population(self) -> int:
         """N."""

@@ -66,7 +66,6 @@ class Generator(torch.nn.Module):
 
     @classmethod
     def from_json(cls, text: str, layout: Layout) -> "Generator":
-        """Read what `to_json` wrote."""
         stored = read_generator(text)
         stored.check_model([(tensor.name, tensor.shape) for tensor in layout])
         generator = cls(layout, seed=0)

@@ -63,7 +63,6 @@ def read_generator(text: str) -> GeneratorFile:
 
 
 def unusable_generator(message: str) -> InvalidInputError:
-    """Return the error of a generator that cannot be used."""
     return InvalidInputError(
         message,
         field="iterative.generator",

@@ -79,7 +79,6 @@ def prepare(
 
 
 def preparation_record(settings: PreparationSettings, **made_from: object) -> dict[str, object]:
-    """Return the record of a preparation for the generator's file."""
     return {**asdict(settings), **made_from}
 
 

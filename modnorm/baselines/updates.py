@@ -65,7 +65,6 @@ def z_scores(rewards: Sequence[float | None]) -> tuple[float, ...]:
 
 
 def es_step(seeds: Sequence[int], rewards: Sequence[float | None], alpha: float) -> Step:
-    """Return the step of one update."""
     return Step(
         kind="es",
         seeds=tuple(seeds),
@@ -97,7 +96,6 @@ def slope(plus: float | None, minus: float | None, epsilon: float) -> float:
 def mezo_step(
     seed: int, plus: float | None, minus: float | None, *, epsilon: float, rate: float
 ) -> Step:
-    """Return one step of MeZO."""
     return Step(
         kind="mezo",
         seeds=(seed,),
@@ -144,7 +142,6 @@ def zo_step(  # noqa: PLR0913 - keyword-only after the first three
     epsilon: float,
     rate: float,
 ) -> Step:
-    """Return one step of the ZO-Finetuner."""
     return replace(
         mezo_step(seed, plus, minus, epsilon=epsilon, rate=rate),
         kind="zo_finetuner",

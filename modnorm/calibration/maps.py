@@ -155,7 +155,6 @@ class LayerMaps:
 
 
 def layer_maps(model_type: object, maps: str = "default") -> LayerMaps:
-    """Return the functional maps of a family."""
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
     if family is None:
         raise InvalidInputError(

@@ -166,8 +166,6 @@ FINGERPRINT_DIGITS = 16
 
 
 class Profile(CanonicalDocument):
-    """The profile of one model."""
-
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read a profile in the published schema, version 2 or 3, in any formatting."""
@@ -178,7 +176,6 @@ class Profile(CanonicalDocument):
 
     @classmethod
     def from_content(cls, content: object) -> Self:
-        """Validate the content of a profile file."""
         parse_document(content)
         try:
             return cls(canonical_json(content))
@@ -187,7 +184,6 @@ class Profile(CanonicalDocument):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a profile file."""
         try:
             text = read_text(path, most=MAX_PROFILE_BYTES)
         except (OSError, ValueError) as error:

@@ -30,7 +30,6 @@ _MOST: Mapping[str, int] = {
 
 
 def load_config(path: Path, *, field: str = "model.name") -> Config:
-    """Read a `config.json`."""
     file = path / "config.json" if path.is_dir() else path
     data = load_json(file, field=field)
     if not isinstance(data, dict):
@@ -39,7 +38,6 @@ def load_config(path: Path, *, field: str = "model.name") -> Config:
 
 
 def load_json(file: Path, *, field: str = "model.name") -> object:
-    """Read one JSON file of a checkpoint."""
     try:
         return json.loads(read_text(file, most=MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError) as error:

@@ -116,7 +116,6 @@ def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Che
 
 
 def _load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
-    """Load the tokenizer that was trained with the model."""
     check_tokenizer_files(checkpoint)
     # The access to `AutoTokenizer` imports the tables of all families, which takes a second.
     loader = getattr(transformers, tokenizer_class(checkpoint))

@@ -216,7 +216,6 @@ def _has_template(directory: Path) -> bool:
 
 
 def unusable_tokenizer(checkpoint: Checkpoint, reason: str) -> InvalidInputError:
-    """Return the error for a tokenizer that cannot be read."""
     return InvalidInputError(
         f"{checkpoint.name} has no usable tokenizer: {reason}",
         field="model.name",

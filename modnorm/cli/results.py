@@ -31,7 +31,6 @@ def write_results(
 
 
 def print_results(run: "Run") -> None:
-    """Print the figures and the seconds of a finished run."""
     print_table(run.document)
     if seconds := run.seconds():
         echo(seconds)

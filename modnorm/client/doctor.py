@@ -44,17 +44,14 @@ class Finding:
 
 
 def ok(check: str, detail: str) -> Finding:
-    """Return that all is well."""
     return Finding(check, Verdict.OK, detail)
 
 
 def warning(check: str, detail: str, remedy: str) -> Finding:
-    """Return that something is not as it should be."""
     return Finding(check, Verdict.WARNING, detail, remedy)
 
 
 def broken(check: str, detail: str, remedy: str) -> Finding:
-    """Return that something does not work."""
     return Finding(check, Verdict.BROKEN, detail, remedy)
 
 
@@ -69,7 +66,6 @@ _SHOWN = ("modnorm", "torch", "transformers", "grpcio")
 
 
 def check_machine(cache: Path | None, *, driver: Path = _NVIDIA) -> Iterator[Finding]:
-    """Yield the findings about this machine."""
     checks: tuple[tuple[str, Callable[[], Finding]], ...] = (
         ("packages", _check_packages),
         ("device", partial(_check_device, driver)),
@@ -171,7 +167,6 @@ _CERTIFICATE = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed
 
 
 def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
-    """Yield the findings about a lab."""
     start = time.time()
     try:
         require_target(target)

@@ -47,7 +47,6 @@ def ranked_candidate(run: Run, rank: int) -> Ranked:
 
 
 def trained_lineage(run: Run) -> Lineage:
-    """Return the lineage of the state that a run reports."""
     if run.spec.iterative is None:
         raise InvalidInputError(
             f"{run.spec.method.name} drew candidates and trained no model",
@@ -61,7 +60,6 @@ def trained_lineage(run: Run) -> Lineage:
 
 
 def candidate_card(run: Run, base: Checkpoint, ranked: Ranked, rank: int) -> str:
-    """Return the model card of a candidate."""
     facts = {
         **candidate_facts(ranked.descriptor, ranked.scale_map.rank),
         "task": f"{run.spec.task.name}, scorer {run.provenance['scorer']}",
@@ -73,7 +71,6 @@ def candidate_card(run: Run, base: Checkpoint, ranked: Ranked, rank: int) -> str
 
 
 def state_card(run: Run, base: Checkpoint, lineage: Lineage) -> str:
-    """Return the model card of a trained state."""
     facts = {
         "method": run.spec.method.name,
         "noise": lineage.noise,

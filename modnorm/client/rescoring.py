@@ -244,7 +244,6 @@ def _judge(rows: Sequence[Row], task: Task, answer: Answer) -> Judgement:
 
 
 def _rows(run: Run, split: str, task: Task) -> tuple[Row, ...]:
-    """Return stored rows in the schema of the task."""
     try:
         return tuple(task.parse(json.loads(row)) for row in run.rows(split))
     except InvalidInputError as error:

@@ -29,12 +29,10 @@ class ClientSettings(ConnectionSettings):
 
     @property
     def cache(self) -> Path:
-        """Cache directory, given or the default."""
         return self.cache_dir or default_cache()
 
     @property
     def fetched_folder(self) -> Path:
-        """Folder of fetched data."""
         return self.cache / "data"
 
     def check_cache(self) -> None:

@@ -51,7 +51,6 @@ def import_engine(name: str, settings: EngineSettings) -> None:
 def load_engine(
     name: str, checkpoint: Checkpoint, settings: EngineSettings | None = None
 ) -> Engine:
-    """Load a model into an engine."""
     settings = settings or EngineSettings()
     if is_vllm(name):
         import_engine(_VLLM, settings)

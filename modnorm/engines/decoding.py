@@ -101,7 +101,6 @@ class Decoder:
             yield from finished
 
     def _forward(self) -> None:
-        """Run one forward pass."""
         if self._shared_is_unread:
             prefix = self._waiting[0].prompt[: self._shared]
             self._read([prefix], first=0, start=0)

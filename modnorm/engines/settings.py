@@ -63,7 +63,6 @@ class StartStage:
         self._on_change = _ignore
 
     def enter(self, text: str) -> None:
-        """Begin the next stage."""
         self.text = text
         self._on_change()
 

@@ -84,7 +84,6 @@ class ScaleMap:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
         try:
             return cls._from_mapping(json.loads(text))
         except (KeyError, TypeError, ValueError) as error:

@@ -77,7 +77,6 @@ class Step:
 
     @classmethod
     def from_json(cls, text: str) -> "Step":
-        """Read what `to_json` wrote."""
         try:
             return _step_adapter().validate_json(text)
         except ValidationError as error:
@@ -112,7 +111,6 @@ class Lineage:
         return tuple(chain)
 
     def extended(self, *steps: Step) -> "Lineage":
-        """Return the lineage with further steps appended."""
         lineage = replace(self, steps=(*self.steps, *steps))
         digests = list(self.digests)
         for step in steps:
@@ -156,7 +154,6 @@ class Lineage:
 
     @classmethod
     def from_json(cls, text: str) -> "Lineage":
-        """Read what `to_json` wrote."""
         try:
             return _lineage_adapter().validate_json(text)
         except ValidationError as error:
@@ -175,7 +172,6 @@ def _lineage_adapter() -> TypeAdapter[Lineage]:
 
 
 def next_digest(state: str, step: Step) -> str:
-    """Return the digest of the state after a step."""
     return hashlib.sha256(f"{state}\n{step.to_json()}".encode()).hexdigest()
 
 

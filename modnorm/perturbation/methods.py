@@ -175,7 +175,6 @@ def needs_profile(method: str) -> bool:
 
 
 def refuse_unused_profile(method: MethodSpec) -> None:
-    """Refuse a profile that a method does not use."""
     needed = needs_profile(method.name)
     if method.profile is not None and not needed:
         raise InvalidInputError(
@@ -221,7 +220,6 @@ def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
     rank: int | None = None,
     target_modules: TargetModules = "all",
 ) -> ScaleMap:
-    """Return the scale map of a method on a model."""
     layout = physical_layout(checkpoint.config)
     inputs = MethodInputs(layout, masses, checkpoint, sensitivities)
     return ScaleMap(method, checkpoint.digest, _scales(method, inputs, rank, target_modules), rank)

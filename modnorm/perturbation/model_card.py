@@ -35,7 +35,6 @@ def candidate_facts(descriptor: Descriptor, rank: int | None) -> Mapping[str, st
 
 
 def model_card(base: Checkpoint, title: str, facts: Mapping[str, str]) -> str:
-    """Return the text of a checkpoint's model card."""
     loading = _LOADING.format(tokenizer=tokenizer_class(base))
     return (
         f"{_front_matter(base, 'transformers')}"

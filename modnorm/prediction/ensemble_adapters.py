@@ -67,7 +67,6 @@ def _page(ensemble: EnsembleDefinition, base: Checkpoint, names: Sequence[str]) 
 
 
 def expert_facts(ensemble: EnsembleDefinition, rank: int) -> Mapping[str, str]:
-    """Return the facts of an expert's model card."""
     expert, task = ensemble.experts[rank - 1], ensemble.task
     return {
         **candidate_facts(expert.descriptor, ensemble.scale_map.rank),

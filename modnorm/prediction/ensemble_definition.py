@@ -85,7 +85,6 @@ class EnsembleDefinition:
 def define_ensemble(
     run: "Run", population: int | None = None, ensemble_size: int | None = None
 ) -> EnsembleDefinition:
-    """Return the definition of an ensemble of a finished run."""
     check_votes(run.spec)
     ensemble = run.ensemble(population, ensemble_size)
     scale_map = run.scale_map()

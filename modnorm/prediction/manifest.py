@@ -86,7 +86,6 @@ _CONTENT = TypeAdapter(EnsembleManifest)
 
 
 def encode_manifest(manifest: EnsembleManifest) -> bytes:
-    """Return a manifest as JSON."""
     content = _CONTENT.dump_python(manifest, mode="json")
     return f"{json.dumps(content, sort_keys=True, allow_nan=False)}\n".encode()
 
@@ -112,7 +111,6 @@ def descriptor_sha256(descriptor: Descriptor) -> str:
 
 
 def read_ensemble_manifest(path: Path) -> EnsembleManifest:
-    """Read a manifest."""
     try:
         text = read_text(path, most=_MOST_BYTES)
         manifest = _CONTENT.validate_json(text)

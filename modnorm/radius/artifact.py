@@ -120,8 +120,6 @@ class GridTrial(_Schema):
 
 
 class GridRadius(_Schema):
-    """One radius of a grid."""
-
     radius: Positive
     mean: float = Field(allow_inf_nan=False)
     """Mean metric over the seeds."""
@@ -298,11 +296,8 @@ _MAX_BYTES = 64 * 2**20
 
 
 class RadiusArtifact(CanonicalDocument):
-    """A radius artifact."""
-
     @classmethod
     def of(cls, document: GridDocument | MatchingDocument) -> Self:
-        """Return the artifact of a document."""
         return cls(canonical_json(document.model_dump(mode="json")))
 
     @classmethod
@@ -315,7 +310,6 @@ class RadiusArtifact(CanonicalDocument):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read an artifact's file."""
         try:
             text = read_text(path, most=_MAX_BYTES)
         except (OSError, ValueError) as error:
@@ -324,7 +318,6 @@ class RadiusArtifact(CanonicalDocument):
 
     @cached_property
     def document(self) -> GridDocument | MatchingDocument:
-        """The content."""
         return _DOCUMENT.validate_json(self.canonical)
 
     def resolve(self, spec: ExperimentSpec) -> ExperimentSpec:

@@ -37,7 +37,6 @@ class ModelOutputs:
     """
 
     def to(self, device: torch.device) -> "ModelOutputs":
-        """Return the outputs on a device."""
         return ModelOutputs(
             self.logits.to(device, non_blocking=True), self.states.to(device, non_blocking=True)
         )
@@ -121,7 +120,6 @@ class Batch:
         return following.bool()
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the batch on a device."""
         return Batch(self.ids.to(device), self.mask.to(device))
 
 
@@ -135,7 +133,6 @@ def make_batches(prompts: Sequence[Sequence[int]], size: int) -> Iterator[Batch]
 
 
 def compared_positions(prompts: Sequence[Sequence[int]]) -> int:
-    """Return the number of compared positions of the prompts."""
     return sum(len(prompt) - 1 for prompt in prompts)
 
 

@@ -69,7 +69,6 @@ class ZygoteClient:
     """A running jail."""
 
     def __init__(self, mechanisms: Collection[Mechanism]) -> None:
-        """Start a jail."""
         if sys.platform != "linux":
             raise UnavailableError("the sandbox needs Linux", remedy="use a sandbox service")
         self._directory = Path(tempfile.mkdtemp(prefix="modnorm-sandbox-"))
@@ -129,7 +128,6 @@ class ZygoteClient:
 
     @property
     def alive(self) -> bool:
-        """Whether the zygote still runs."""
         return self._process.poll() is None
 
     def close(self) -> None:

@@ -30,7 +30,6 @@ class PromptedRows:
     """Names a row in error messages, before its number."""
 
     def answer_of(self, completion: Completion) -> Answer:
-        """Return the answer that a completion is."""
         index = completion.index
         judgement = judge(self.task, self.rows[index], completion.text, f"{self.row_name} {index}")
         return Answer(

@@ -54,7 +54,6 @@ def unavailable(message: str) -> ApiError:
 
 
 def from_library(error: ModnormError) -> ApiError:
-    """Return the error of the library as one of the API."""
     if isinstance(error, InvalidInputError):
         remedy = f" ({error.remedy})" if error.remedy else ""
         return invalid(f"{error.message}{remedy}", "row")
@@ -69,8 +68,6 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class ServerMetrics:
-    """Metrics of one server."""
-
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._registry = registry = registry or CollectorRegistry()
         counter = partial(Counter, registry=registry)
@@ -98,7 +95,6 @@ class ServerMetrics:
         self._seconds.labels(route).observe(seconds)
 
     def count_batch(self, size: int) -> None:
-        """Count a batch of a switching engine."""
         self._batch.observe(size)
 
     def count_answer(self, prediction: Prediction) -> None:

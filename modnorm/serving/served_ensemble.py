@@ -35,7 +35,6 @@ class ServedEnsemble:
         """The definition behind each model's name."""
 
     def question(self, body: ChatBody) -> Question:
-        """Return the question of a request."""
         self.require_model(body.model)
         try:
             return self._question(body)
@@ -43,7 +42,6 @@ class ServedEnsemble:
             raise from_library(error) from error
 
     def require_model(self, name: str) -> None:
-        """Refuse a name that is no model."""
         if name not in self.models:
             raise ApiError(
                 404,

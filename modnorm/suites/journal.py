@@ -20,8 +20,6 @@ FILE = "suite.json"
 
 
 class CellState(StrEnum):
-    """State of a cell."""
-
     WAITING = "waiting"
     SUBMITTED = "submitted"
     """A lab has the cell, and may work on it after the command that submitted it has ended."""

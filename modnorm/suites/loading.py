@@ -27,8 +27,6 @@ _FILE = "suite"
 
 @dataclass(frozen=True)
 class LoadedSuite:
-    """A suite and its cells."""
-
     suite: Suite
     cells: tuple[Cell, ...]
     settings: tuple[Fragment, ...] = ()

@@ -312,7 +312,6 @@ class TidySuite:
 
 
 def read_suite(loaded: LoadedSuite, directory: Path) -> TidySuite:
-    """Return a suite with the runs in its directory."""
     return TidySuite(loaded, *load_finished(loaded.cells, directory))
 
 

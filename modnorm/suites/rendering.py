@@ -42,8 +42,6 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row of a table."""
-
     labels: Labels
     figures: tuple[Figure, ...]
     """By column."""

@@ -21,8 +21,6 @@ Thresholds = Annotated[tuple[float, ...], Field(min_length=1)]
 
 
 class SuiteSection(BaseModel):
-    """A section of a suite file."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -134,7 +132,6 @@ class MetricTable(_RowTable):
         return self
 
     def references(self) -> Iterator[tuple[str, Pick]]:
-        """Yield the options that the table names, by field."""
         yield "at", self.at
         yield "reduction", self.reduction
         if self.contrast is not None:
@@ -159,8 +156,6 @@ class Comparison(SuiteSection):
 
 
 class ComparingTable(Table):
-    """A table of comparisons."""
-
     compare: tuple[Comparison, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -172,7 +167,6 @@ class ComparingTable(Table):
         return self
 
     def references(self) -> Iterator[tuple[str, Pick]]:
-        """Yield the options that the table names, by field."""
         for index, pair in enumerate(self.compare):
             for name, pick in pair.places.items():
                 yield f"compare.{index}.{name}", pick
@@ -185,7 +179,6 @@ class DifferenceTable(ComparingTable):
     ensemble_sizes: tuple[int, ...] = Field(min_length=1)
 
     def references(self) -> Iterator[tuple[str, Pick]]:
-        """Yield the options that the table names, by field."""
         yield from super().references()
         for size in self.ensemble_sizes:
             yield "ensemble_sizes", {"K": size}
@@ -263,7 +256,6 @@ class DevelopmentTable(CellTable):
         return self
 
     def references(self) -> Iterator[tuple[str, Pick]]:
-        """Yield the options that the table names, by field."""
         for method, setting in self.adopted.items():
             yield "adopted", {self.rows[0]: method, self.rows[1]: setting}
 

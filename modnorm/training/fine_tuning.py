@@ -83,7 +83,6 @@ class JobCallback(TrainerCallback):
         logs: dict[str, float] | None = None,
         **_: object,
     ) -> None:
-        """Report a step."""
         if logs is None or "loss" not in logs:
             return
         if not isfinite(logs["loss"]):

@@ -40,8 +40,6 @@ class TrainingJob(_Record):
 
 
 class StepLoss(_Record):
-    """The loss of one step."""
-
     step: int
     loss: float
     """Mean loss of the step's completion tokens, in nats."""
@@ -49,8 +47,6 @@ class StepLoss(_Record):
 
 
 class TrainedStudent(_Record):
-    """A trained student and the cost of its training."""
-
     digest: str
     """Digest of the student's checkpoint, as of any other model."""
     weights_sha256: str

@@ -32,7 +32,6 @@ class Guard:
         self._app, self._hosts, self._refusal = app, hosts, refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

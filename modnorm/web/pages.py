@@ -27,7 +27,6 @@ _templates = page_environment(Path(__file__).parent / "templates")
 
 
 def render(scope: Scope, template: str, **values: object) -> str:
-    """Render a template for a request."""
     return _templates.get_template(template).render(
         root=scope.get("root_path", ""), caller=scope.get(CALLER, ""), **values
     )

@@ -70,7 +70,6 @@ class DirectoryCatalog:
         return RunPage(runs, page, len(found) > start + PAGE_LINES)
 
     def run(self, name: str) -> ViewedRun:
-        """Return a run."""
         found = self._paths_by_name()
         if name not in found:
             raise unknown_run(name)

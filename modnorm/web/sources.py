@@ -122,7 +122,6 @@ class Catalog(Protocol):
 
 
 def unknown_run(name: str) -> NotFoundError:
-    """Return the error for a name that is no run's."""
     return NotFoundError(
         f"there is no run {name[:80]!r}", field="run", remedy="choose a run of the list"
     )

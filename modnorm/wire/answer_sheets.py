@@ -17,7 +17,6 @@ _write = json.JSONEncoder(allow_nan=False).encode
 
 
 def pack_text(text: str) -> bytes:
-    """Compress a text."""
     content = text.encode()
     if len(content) > _SMALL_BYTES:
         return zlib.compress(content)
@@ -27,7 +26,6 @@ def pack_text(text: str) -> bytes:
 
 
 def unpack_text(blob: bytes) -> str:
-    """Return the text that `pack_text` compressed."""
     return zlib.decompress(blob).decode()
 
 

@@ -84,7 +84,6 @@ def _proxy_option(target: str, credentials: Credentials) -> tuple[str, str | int
 
 
 def closed_connection() -> PreconditionError:
-    """Return the error of a call over a closed connection."""
     return PreconditionError(
         "the connection is closed", remedy="make calls and read streams before you close it"
     )

@@ -68,7 +68,6 @@ def outcome_from_proto(message: sandbox_pb2.ExecuteResponse) -> ProgramOutcome:
 
 
 def isolation_to_proto(isolation: Isolation) -> sandbox_pb2.GetIsolationResponse:
-    """Encode a measurement."""
     return sandbox_pb2.GetIsolationResponse(
         healthy=isolation.healthy,
         guarantees=isolation.guarantees,
@@ -116,7 +115,6 @@ class RemoteSandbox:
         self._stub = sandbox_pb2_grpc.SandboxServiceStub(self._channel)
 
     def execute(self, program: Program) -> ProgramOutcome:
-        """Run a program and judge it."""
         timeout, request = program.limits.wall_seconds + _QUEUE_SECONDS, program_to_proto(program)
         with _errors():
             response = self._stub.Execute(request, timeout=timeout)

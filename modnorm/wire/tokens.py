@@ -133,7 +133,6 @@ def make_token(
 
 
 def read_tokens(path: Path) -> TokenTable:
-    """Read a file of accepted tokens."""
     try:
         text = read_text(path, most=MAX_YAML_BYTES)
     except (OSError, ValueError) as error:
@@ -169,7 +168,6 @@ def add_token(path: Path, token: AcceptedToken) -> None:
 
 
 def revoke_token(path: Path, name: str) -> None:
-    """Revoke a token."""
     with _changing(path):
         table = read_tokens(path)
         if all(token.name != name for token in table.tokens):

@@ -136,7 +136,6 @@ class Workers:
         self.canaries = Canaries(RECENT_SECONDS)
 
     def record_claim(self, name: str, version: str) -> None:
-        """Record that an evaluator claimed a job."""
         self._claims[name] = version, time.time()
 
     def messages(self, leases: Mapping[str, tuple[int, float]]) -> Sequence[status_pb2.SeenWorker]:
@@ -161,8 +160,6 @@ class Workers:
 
 
 class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
-    """Reports the status of the lab."""
-
     def __init__(
         self,
         counts: LabCountStore,

@@ -223,7 +223,6 @@ async def _repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None
 
 
 def main() -> None:
-    """Run the aggregator until a signal."""
     settings = read_settings(AggregatorSettings)
     run_service(settings, lambda registry: Aggregator(settings, registry=registry))
 

@@ -27,7 +27,6 @@ def build(settings: CalibratorSettings, registry: CollectorRegistry | None = Non
 
 
 def main() -> None:
-    """Run the calibrator until a signal."""
     settings = read_settings(CalibratorSettings)
     run_service(settings, lambda registry: build(settings, registry))
 

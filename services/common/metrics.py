@@ -73,7 +73,6 @@ class CallMetrics:
         self._seconds_of = cache(self._seconds.labels)
 
     def ended(self, service: str, method: str, code: str, seconds: float) -> None:
-        """Count an ended call."""
         self._seconds_of(service, method).observe(seconds)
         self._calls_of(service, method, code).inc()
 

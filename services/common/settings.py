@@ -63,7 +63,6 @@ class ServiceSettings(ConnectionSettings):
 
     @property
     def cache(self) -> Path:
-        """Cache directory, given or the default."""
         return self.cache_dir or default_cache()
 
 
@@ -86,22 +85,16 @@ class TracingSettings(BaseSettings):
 
 
 class SandboxSettings(ServiceSettings):
-    """Settings of the sandbox."""
-
     bind_address: Address = "127.0.0.1:50055"
     concurrency: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=256)
     """Programs that run concurrently; others wait. One per core by default."""
 
 
 class CalibratorSettings(ServiceSettings):
-    """Settings of the calibrator."""
-
     bind_address: Address = "127.0.0.1:50052"
 
 
 class SamplerSettings(ServiceSettings):
-    """Settings of the sampler."""
-
     bind_address: Address = "127.0.0.1:50053"
 
 
@@ -176,8 +169,6 @@ class SupervisorSettings(EvaluatorSettings):
 
 
 class AggregatorSettings(QueueSettings):
-    """Settings of the aggregator."""
-
     database_url: str = Field(default="sqlite:///modnorm.db", repr=False)
     """`sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`, with `USER:PASSWORD` if no file
     contains the password."""

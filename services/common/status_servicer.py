@@ -22,8 +22,6 @@ Check = Callable[[], Awaitable[Sequence[status_pb2.Dependency]]]
 
 
 class StatusServicer(status_pb2_grpc.StatusServiceServicer):
-    """Reports the status of one service."""
-
     def __init__(self, check: Check | None = None) -> None:
         self._check = check
 

@@ -95,7 +95,6 @@ class AggregatorClient:
             return self._stub.Heartbeat(request, timeout=HEARTBEAT_SECONDS).leases
 
     def report(self, report: messages.ReportJobRequest) -> None:
-        """Store a result."""
         seconds = CALL_SECONDS + report.ByteSize() / BYTES_PER_SECOND
         self._send_outcome(lambda: self._stub.ReportJob(report, timeout=seconds), REPORT_PATIENCE)
 

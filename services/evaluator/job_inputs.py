@@ -117,7 +117,6 @@ class SandboxAccess:
         self._valid_until = 0.0
 
     def execute(self, program: Program) -> ProgramOutcome:
-        """Run a program."""
         try:
             return self._sandbox.execute(program)
         except (EngineError, UnavailableError):

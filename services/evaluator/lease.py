@@ -153,7 +153,6 @@ class CandidateLease:
         return True
 
     def progress_now(self) -> messages.LeaseProgress:
-        """Return the lease with the present progress of its job."""
         return messages.LeaseProgress(
             lease=self.job.lease,
             answers_done=self._done,

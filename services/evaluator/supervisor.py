@@ -318,7 +318,6 @@ async def _run_logged(group: WorkerGroup) -> None:
 
 
 def main() -> None:
-    """Run the supervisor until a signal."""
     settings = read_settings(SupervisorSettings)
     # Only the workers serve metrics.
     own = settings.model_copy(update={"metrics_address": ""})

@@ -27,7 +27,6 @@ def build(settings: SamplerSettings, registry: CollectorRegistry | None = None) 
 
 
 def main() -> None:
-    """Run the service until a signal."""
     settings = read_settings(SamplerSettings)
     run_service(settings, lambda registry: build(settings, registry))
 

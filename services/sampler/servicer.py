@@ -152,7 +152,6 @@ def inspect_model(
 def find_or_build(
     request: sampling_pb2.BuildScaleMapRequest, store: ArtifactStore, roots: Sequence[Path] | None
 ) -> ScaleMap:
-    """Return the scale map of a method on a model."""
     method = method_from_proto(request.method)
     needed = needs_profile(method.name)
     checkpoint = resolve_model(request.model, roots, digest=request.model_digest)

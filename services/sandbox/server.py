@@ -72,7 +72,6 @@ class SandboxServer(GrpcService):
 
 
 def main() -> None:
-    """Serve until a signal stops the process."""
     settings = read_settings(SandboxSettings)
     run_service(settings, lambda registry: SandboxServer(settings, registry))
 

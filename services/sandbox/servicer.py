@@ -15,8 +15,6 @@ SERVICE = "modnorm.v1.SandboxService"
 
 
 class SandboxMetrics:
-    """Metrics of one sandbox."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self.in_progress = Gauge(
             "modnorm_sandbox_programs_in_progress",
@@ -74,7 +72,6 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     async def GetIsolation(
         self, request: sandbox_pb2.GetIsolationRequest, context: object
     ) -> sandbox_pb2.GetIsolationResponse:
-        """Measure the isolation and return it."""
         return isolation_to_proto(await self.measure())
 
     async def measure(self) -> Isolation:

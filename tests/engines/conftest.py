@@ -233,8 +233,6 @@ def scale_map(make_scale_map: Callable[[str], ScaleMap]) -> ScaleMap:
 
 @pytest.fixture(scope="session")
 def draw() -> Callable[..., Descriptor]:
-    """Draw a candidate."""
-
     def draw(scale_map: ScaleMap, seed: int, radius: float = 0.02) -> Descriptor:
         return Descriptor("portable-v1", seed, scale_map.method, radius, scale_map.digest)
 

@@ -31,13 +31,11 @@ def experiment(client, spec):
 
 @pytest.fixture
 def jobs(lab, experiment):
-    """The ids of its jobs."""
     return await_jobs(lab, experiment.id)
 
 
 @pytest.fixture
 def worker(channel):
-    """A worker's channel."""
     return channel("worker")
 
 

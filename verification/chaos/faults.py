@@ -121,12 +121,10 @@ def update_aggregator(context: FaultContext) -> str | None:
 
 
 def kill_calibrator(context: FaultContext) -> str | None:
-    """Kill the calibrator."""
     return _kill_service("calibrator", context)
 
 
 def kill_sampler(context: FaultContext) -> str | None:
-    """Kill the sampler."""
     return _kill_service("sampler", context)
 
 

@@ -84,7 +84,6 @@ class Service:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self.process is not None and self.process.alive
 
     def launch(self, forks: ForkServer, logs: Path) -> None:

@@ -30,7 +30,6 @@ class Observation:
 
     @property
     def ended(self) -> bool:
-        """Whether the experiment has ended."""
         return self.state in ENDED
 
 
@@ -65,7 +64,6 @@ class Observer:
         return []
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -134,7 +132,6 @@ class RunOutcome:
     tables: Mapping[str, Rows]
 
     def differences(self, other: "RunOutcome") -> Iterator[str]:
-        """Yield the differences of another outcome."""
         if self.document != other.document:
             yield "results.json differs"
         for name, rows in self.tables.items():

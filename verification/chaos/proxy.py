@@ -49,7 +49,6 @@ class Link:
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
-        """Stop listening."""
         if self._server is not None:
             self._server.close()
 
@@ -142,7 +141,6 @@ class Proxy:
         return link
 
     def turn(self, name: str, mode: Mode) -> None:
-        """Change the mode of a link."""
         self._run(self.links[name].turn(mode))
 
     def _run(self, work: Coroutine[object, object, ResultT]) -> ResultT:

@@ -43,8 +43,6 @@ class Injection:
 
 @dataclass
 class Verdict:
-    """The verdict on a schedule."""
-
     schedule: Schedule
     injections: list[Injection] = field(default_factory=list)
     seconds: float = 0.0
@@ -53,8 +51,6 @@ class Verdict:
 
 
 class ScheduleRun:
-    """One schedule on a lab."""
-
     def __init__(self, lab: Lab, schedule: Schedule) -> None:
         self._lab = lab
         self._request = uuid.uuid4().hex

@@ -9,8 +9,6 @@ from modnorm.spec import ExperimentSpec, parse_spec
 
 
 class Fault(StrEnum):
-    """A kind of fault."""
-
     KILL_EVALUATOR = "kill_evaluator"
     KILL_ENGINE = "kill_engine"
     KILL_AGGREGATOR = "kill_aggregator"

@@ -20,7 +20,6 @@ SHOWN = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the fuzzer and print a report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)

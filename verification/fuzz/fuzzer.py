@@ -93,8 +93,6 @@ def every_rpc(targets: Mapping[str, str], shown: Credentials) -> Sequence[Rpc]:
 
 @dataclass
 class FuzzResults:
-    """The results of a run."""
-
     requests: int = 0
     rpcs: Sequence[str] = ()
     codes: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -133,7 +131,6 @@ class Identities:
         self._forged = make_token("fuzz-read", list(Role))[0]
 
     def choose(self, path: str) -> _Identity:
-        """Return the identity for a call."""
         if path.startswith(OPEN):
             return _Identity("not wanted", (), None)
         allowed = ALLOWED[path]

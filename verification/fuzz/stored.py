@@ -50,7 +50,6 @@ class Stored:
 
 
 def store(lab: SecuredLab) -> Stored:
-    """Store experiments in a lab."""
     owner = lab.token("fuzz-owner", [Role.SUBMIT, Role.READ])
     with Client(lab.targets["aggregator"], credentials=owner) as client:
         ended = client.submit(small_spec())
@@ -140,7 +139,6 @@ def _valid(
     job: evaluation_pb2.Job,
     report: evaluation_pb2.ReportJobRequest,
 ) -> Mapping[str, Sequence[Message]]:
-    """Return valid requests by path."""
     created = spec_to_proto(small_spec(method={"name": "modular_norm", "radius": 0.3}))
     questions = experiment_pb2.Questions(of=finished, rows=[json.dumps({"question": "How many?"})])
     requests = {

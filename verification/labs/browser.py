@@ -41,7 +41,6 @@ def open_browser(profile: Path) -> Iterator[Chrome]:
 
 
 def set_size(browser: Chrome, size: tuple[int, int]) -> None:
-    """Set the size of the page."""
     width, height = size
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",

@@ -70,7 +70,6 @@ class MovableClock:
         self._shared: mmap.mmap | None = None
 
     def __call__(self) -> float:
-        """Return the time."""
         offset = 0.0 if self._shared is None else _OFFSET.unpack(self._shared[: _OFFSET.size])[0]
         return _real_time() + float(offset)
 
@@ -108,7 +107,6 @@ class Launch:
     """File with the offset of its time of day."""
 
     def to_line(self) -> str:
-        """Return the request as a line."""
         return json.dumps(asdict(self)) + "\n"
 
 

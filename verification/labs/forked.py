@@ -30,7 +30,6 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return not self._has_ended(0)
 
     def wait(self, seconds: float = HANG_SECONDS) -> int:
@@ -99,7 +98,6 @@ class ForkServer:
         self.address = address
 
     def launch(self, launch: Launch) -> Process:
-        """Start a process."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(None)  # Kombu sets a default for all sockets while it connects
             try:

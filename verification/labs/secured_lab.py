@@ -49,8 +49,6 @@ _DEFECTS = ("Traceback", '"exception":', '"level": "error"', '"level": "critical
 
 @dataclass(frozen=True)
 class SecuredLab:
-    """A running lab."""
-
     folder: Path
     """`folder/models` and `folder/data` are its roots."""
     database_url: str
@@ -188,14 +186,12 @@ def claimed(
 
 
 def leased(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messages.Job:
-    """Lease a pending job."""
     job = claimed(channel, job_id, worker)
     assert job is not None, f"job {job_id} cannot be leased"
     return job
 
 
 def artifact(stub: JobServiceStub, digest: str, timeout: float) -> str:
-    """Return a stored text."""
     stream = stub.FetchArtifact(messages.FetchArtifactRequest(digest=digest), timeout=timeout)
     return b"".join(part.chunk for part in stream).decode()
 
@@ -221,5 +217,4 @@ def report_of(
 
 
 def reported(channel: grpc.Channel, report: messages.ReportJobRequest) -> None:
-    """Send a report."""
     JobServiceStub(channel).ReportJob(report, timeout=HANG_SECONDS)

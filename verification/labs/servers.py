@@ -64,7 +64,6 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -155,7 +154,6 @@ class Database(Server):
         return psycopg.connect(self.url, autocommit=True, connect_timeout=5)
 
     def answers(self) -> bool:
-        """Whether a client can connect."""
         with suppress(psycopg.OperationalError):
             self.connect().close()
             return True
@@ -177,11 +175,9 @@ class Broker(Server):
         super().__init__(command, folder, log)
 
     def connect(self) -> "redis.Redis":
-        """Open a connection."""
         return redis.Redis.from_url(self.url, socket_timeout=5)
 
     def answers(self) -> bool:
-        """Whether a client can connect."""
         with suppress(redis.RedisError), closing(self.connect()) as client:
             return bool(client.ping())
         return False

@@ -34,7 +34,6 @@ class Explanation:
     """Ids of all affected rows; None for all rows that pass the check."""
 
     def concerns(self, task: str, scorer: str) -> bool:
-        """Return whether it concerns a scorer of a task."""
         kind = scorer.removeprefix(task).rpartition("-v")[0].removeprefix("-")
         return task in self.tasks and kind in self.scorers
 

@@ -52,7 +52,6 @@ def exchange_numbers(expression: str) -> Iterator[str]:
 
 
 def exchange_letters(order: str) -> Iterator[str]:
-    """Exchange each pair of letters."""
     for left, right in combinations(order, 2):
         yield order.translate(str.maketrans(left + right, right + left))
 
@@ -183,7 +182,6 @@ def tasks() -> Sequence[str]:
 
 
 def state(task: str, rows: Sequence[RawRow]) -> Iterator[Statement]:
-    """Yield all statements for the rows of a task."""
     truth_of, words_of = _TASKS[task]
     truths = [truth_of(raw) for _, raw in rows]
     for index, (place, raw) in enumerate(rows):

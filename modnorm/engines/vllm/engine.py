@@ -49,7 +49,6 @@ class AnswerFeed:
         return f"{number}.{self._row_of(prompt)}"
 
     def add(self, request_id: str, answer: Sequence[int]) -> None:
-        """Collect a finished answer."""
         self._answers.append((row_of(request_id), answer))
 
     def send(self) -> None:
@@ -249,7 +248,6 @@ class VllmEngine(CandidateEngine):
             self._feed.add(request.request_id, request.outputs[0].token_ids)
 
     def _sampling(self, index: int, limits: GenerationLimits) -> SamplingParams:
-        """Return vLLM's parameters of one prompt's answer."""
         sampling = limits.sampling
         return SamplingParams(
             temperature=sampling.temperature if sampling else 0.0,

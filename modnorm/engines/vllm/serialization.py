@@ -86,7 +86,6 @@ def unpack_lineage(packed: str, after: str, held: Lineage | None) -> Lineage | N
 
 
 def unpack_floats(values: Value) -> tuple[float, ...]:
-    """Return a list of numbers as a tuple of floats."""
     if not isinstance(values, list):
         raise EngineError(f"the worker answered {type(values).__name__}, not a list")
     return tuple(float(value) for value in values if isinstance(value, (int, float)))

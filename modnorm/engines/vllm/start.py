@@ -169,7 +169,6 @@ def finish_of(reason: str | None) -> Finish:
 def engine_arguments(
     checkpoint: Checkpoint, layout: Layout, dtype: torch.dtype, settings: EngineSettings
 ) -> dict[str, object]:
-    """Return vLLM's engine arguments."""
     sizes = engine_sizes(checkpoint, layout, dtype, settings)
     arguments: dict[str, object] = {
         "model": str(checkpoint.directory),

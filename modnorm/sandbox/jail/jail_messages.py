@@ -21,8 +21,6 @@ class Mechanism(StrEnum):
 
 @dataclass(frozen=True)
 class JailPolicy:
-    """The configuration of a jail."""
-
     mechanisms: Sequence[str]
     readable: Sequence[str]
     empty_directory: str

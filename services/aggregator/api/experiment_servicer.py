@@ -116,7 +116,6 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     async def GetExperiment(
         self, request: experiment_pb2.GetExperimentRequest, context: object
     ) -> experiment_pb2.GetExperimentResponse:
-        """Return an experiment with its results so far."""
         await self._check_visible(request.id)
         record = await asyncio.to_thread(self._experiments.get, request.id)
         return experiment_pb2.GetExperimentResponse(experiment=experiment_message(record))

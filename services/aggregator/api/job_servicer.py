@@ -154,7 +154,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     @override
     async def Heartbeat(self, request: HeartbeatRequest, context: object) -> HeartbeatResponse:
-        """Extend leases; return the state of each."""
         if len(request.leases) > MAX_LEASES:
             raise InvalidInputError(
                 f"a call extends at most {MAX_LEASES} leases",
@@ -210,7 +209,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     async def FetchArtifact(
         self, request: evaluation_pb2.FetchArtifactRequest, context: object
     ) -> AsyncIterator[evaluation_pb2.FetchArtifactResponse]:
-        """Stream a stored text."""
         text = await asyncio.to_thread(self._experiments.artifact, request.digest)
         content = text.encode()
         for start in range(0, len(content), BATCH_BYTES):

@@ -97,7 +97,6 @@ class Admissions:
         self._rereading.close()
 
     async def admit(self, spec: ExperimentSpec) -> Admission:
-        """Return the inputs of the experiment of a spec."""
         check_resolved(spec)
         check_names(spec)
         check_engine(spec, self._engines)
@@ -266,7 +265,6 @@ def stored_rows(rows: Sequence[Row]) -> StoredText:
 
 
 def admit_questions(session: Session, asked: experiment_pb2.Questions) -> Admission:
-    """Return the inputs of the experiment that answers questions."""
     if not asked.rows:
         raise InvalidInputError(
             "there are no questions", field="questions", remedy="give one row at least"

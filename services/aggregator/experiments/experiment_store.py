@@ -71,16 +71,12 @@ class ExperimentRecord(NamedTuple):
 
 
 class CandidateJobs(NamedTuple):
-    """A candidate and its jobs."""
-
     candidate: Candidate
     selection: Job
     heldout: Job | None
 
 
 class ExperimentStore:
-    """All experiments and their results."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -136,7 +132,6 @@ class ExperimentStore:
         return self.get(experiment_id)
 
     def get(self, experiment_id: str) -> ExperimentRecord:
-        """Return an experiment with its results so far."""
         with self._database.read() as session:
             return self._record_of(session, find_experiment(session, experiment_id))
 
@@ -169,7 +164,6 @@ class ExperimentStore:
             return [(experiment, progress) for experiment, progress in session.exec(query)]
 
     def admit_questions(self, asked: experiment_pb2.Questions) -> Admission:
-        """Return the experiment that answers questions."""
         with self._database.read() as session:
             return admit_questions(session, asked)
 
@@ -379,7 +373,6 @@ def _ask_experts(session: Session, experiment: Experiment, run_id: str) -> None:
 
 
 def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:
-    """Return the id of a request's experiment, a function of request id and tenant."""
     # No request id contains the separator.
     key = request_id if tenant == DEFAULT_TENANT else f"{tenant}\x1f{request_id}"
     return str(uuid.uuid5(_EXPERIMENT_NAMESPACE, key))

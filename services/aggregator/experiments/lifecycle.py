@@ -227,7 +227,6 @@ def add_jobs(session: Session, experiment: Experiment, batch: Batch) -> int:
 def add_candidates(
     session: Session, experiment_id: str, descriptors: Mapping[int, Descriptor]
 ) -> None:
-    """Store candidates by index."""
     rows = (
         {
             "experiment_id": experiment_id,

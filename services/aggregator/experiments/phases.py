@@ -53,7 +53,6 @@ for too long between two statements, as it would with a thousand sheets."""
 
 
 def start_selecting(session: Session, experiment: Experiment, candidates: Collection[int]) -> None:
-    """Begin the selection."""
     if experiment.is_iterative:
         batch, message = first_batch(session, experiment)
     else:

@@ -66,7 +66,6 @@ class Sampler:
         method: MethodSpec,
         profile_json: str | None = None,
     ) -> ScaleMap:
-        """Return the scale map of a method on a model."""
         request = sampling_pb2.BuildScaleMapRequest(
             model=section_to_proto(model, common_pb2.ModelRef),
             model_digest=model_digest,
@@ -119,7 +118,6 @@ class Calibrator:
         self._call = partial(_call, "calibrator", credentials or Credentials())
 
     async def profile(self, digest: str) -> calibration_pb2.Profile:
-        """Return a stored profile."""
         request = calibration_pb2.GetProfileRequest(digest=digest)
         with self._call() as metadata:
             response = await self._stub.GetProfile(

@@ -20,8 +20,6 @@ from modnorm.wire.answer_sheets import pack_text, unpack_text
 
 @dataclass(frozen=True, slots=True)
 class StoredText:
-    """A text and its digest."""
-
     digest: str
     text: str
 

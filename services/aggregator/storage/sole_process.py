@@ -41,7 +41,6 @@ class SoleProcess:
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
 
     def take(self) -> None:
-        """Take the lock."""
         with self._lock:
             self._take()
 

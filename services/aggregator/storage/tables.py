@@ -68,8 +68,6 @@ IN_SETUP = frozenset(
 
 
 class JobState(StrEnum):
-    """State of a job."""
-
     PENDING = "pending"
     LEASED = "leased"
     DONE = "done"
@@ -261,7 +259,6 @@ class Experiment(SQLModel, table=True):
         return self.jobs_done + self.jobs_failed < self.jobs_total
 
     def rows_of(self, split: Split) -> tuple[str, int]:
-        """Return digest and number of the rows of a split."""
         match split:
             case Split.SELECTION:
                 return self.selection_digest, self.selection_rows

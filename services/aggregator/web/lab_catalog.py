@@ -132,7 +132,6 @@ class LabCatalog:
         self._runs = runs
 
     def runs(self, page: int) -> RunPage:
-        """Return one page of the list."""
         start, scope = (page - 1) * PAGE_LINES, current_caller().scope
         newest = col(Experiment.create_time).desc(), col(Experiment.id).desc()
         query = select(Experiment).order_by(*newest)

@@ -69,7 +69,6 @@ def _answer(seed: int, row: int) -> Answer:
 
 
 def judged(index: int, row: Row, completion: str) -> Answer:
-    """Return the answer to a row that a completion is."""
     judgement = TASK.judge(row, completion)
     return Answer(
         row=index,

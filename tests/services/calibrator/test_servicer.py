@@ -32,7 +32,6 @@ async def collect(call):
 
 
 def prompts_of(request):
-    """Return the token ids of the prompts of a request."""
     encoder = PromptEncoder(resolve_checkpoint("tiny-thicket"))
     return [encoder.encode(turns) for turns in prompts_from_proto(request.prompts)]
 

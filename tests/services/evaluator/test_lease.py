@@ -23,7 +23,6 @@ def job(seconds: float = 30.0, job_id: str = "a") -> messages.Job:
 def extended(
     heartbeats: Heartbeats, leased: messages.Job, shutdown: Shutdown, **options: float
 ) -> Iterator[CandidateLease]:
-    """Yield a lease that heartbeats extend."""
     lease = CandidateLease(heartbeats, leased, shutdown, **options)
     heartbeats.add(lease)
     try:

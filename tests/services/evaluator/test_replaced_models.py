@@ -28,8 +28,6 @@ def relative(checkpoint, tmp_path_factory):
 
 @pytest.fixture
 def add_relative(aggregator, add_job, relative):
-    """Add a job of the other model."""
-
     def add(job_id):
         scale_map = build_scale_map("randopt", relative)
         aggregator.scale_maps[scale_map.digest] = scale_map.to_json()

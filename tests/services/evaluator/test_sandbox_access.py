@@ -25,7 +25,6 @@ def sandbox():
 
 @pytest.fixture
 def add_program_job(aggregator, add_job):
-    """Add a job of MBPP."""
     program = {"task": "mbpp", "scorer": get_task("mbpp").scorer}
     digest = aggregator.keep_rows([json.dumps(ROW)])
     return lambda: add_job(**program, rows_digest=digest, max_tokens=4)

@@ -50,7 +50,6 @@ class LogitCheck:
         return finite
 
     def forget(self) -> None:
-        """Clear the record."""
         for sums in (self._sums, self._before, self._seen):
             sums.zero_()
 

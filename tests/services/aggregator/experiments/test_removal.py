@@ -33,7 +33,6 @@ def own_logging():
 
 
 def rows(database):
-    """Return all rows of all tables."""
     with database.read() as session:
         return {
             (table.name, tuple(row))
