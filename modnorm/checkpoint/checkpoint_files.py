@@ -29,19 +29,21 @@ _MOST: Mapping[str, int] = {
 """Bounds above every real model: these sizes build a layout before any weight is read."""
 
 
-def load_config(path: Path, *, field: str = "model.name") -> Config:
+def load_config(path: Path) -> Config:
     file = path / "config.json" if path.is_dir() else path
-    data = load_json(file, field=field)
+    data = load_json(file)
     if not isinstance(data, dict):
-        raise InvalidInputError(f"{file} is not a JSON object", field=field)
+        raise InvalidInputError(f"{file} is not a JSON object", field="model.name")
     return data
 
 
-def load_json(file: Path, *, field: str = "model.name") -> object:
+def load_json(file: Path) -> object:
     try:
         return json.loads(read_text(file, most=MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInputError(f"cannot read {file}: {read_fault(error)}", field=field) from error
+        raise InvalidInputError(
+            f"cannot read {file}: {read_fault(error)}", field="model.name"
+        ) from error
 
 
 def positive(config: Config, key: str) -> int:

@@ -139,28 +139,7 @@ def tables(suite_file: SuiteFile, *, out: Out = None) -> None:
 COMMANDS = {"run": run, "plan": plan, "status": status, "table": tables}
 
 
-def _load(path: Path, set_: Sequence[str] | None, only: Sequence[str] | None) -> "LoadedSuite":
-    from modnorm.suites.loading import setting
-
-    return _settled(path, [setting(text) for text in set_ or ()], only)
-
-
-def _load_checked(
-    path: Path, set_: Sequence[str] | None, only: Sequence[str] | None
-) -> "LoadedSuite":
-    """Load a suite; refuse a fault of a chosen cell that no other machine would cure."""
-    from modnorm.spec_checks import check_content
-    from modnorm.suites.cells import naming_cell
-    from modnorm.suites.loading import in_suite
-
-    loaded = _load(path, set_, only)
-    for cell in loaded.chosen:
-        with in_suite(path), naming_cell(cell.labels):
-            check_content(cell.spec)
-    return loaded
-
-
-def _settled(
+def _load(
     path: Path, laid_over: "Sequence[Fragment]", only: Sequence[str] | None
 ) -> "LoadedSuite":
     from modnorm.suites import load_suite
@@ -170,13 +149,28 @@ def _settled(
         return inline_files(load_suite(path, laid_over, only or ()), settings().cache)
 
 
+def _load_checked(
+    path: Path, set_: Sequence[str] | None, only: Sequence[str] | None
+) -> "LoadedSuite":
+    """Load a suite; refuse a fault of a chosen cell that no other machine would cure."""
+    from modnorm.spec_checks import check_content
+    from modnorm.suites.cells import naming_cell
+    from modnorm.suites.loading import in_suite, setting
+
+    loaded = _load(path, [setting(text) for text in set_ or ()], only)
+    for cell in loaded.chosen:
+        with in_suite(path), naming_cell(cell.labels):
+            check_content(cell.spec)
+    return loaded
+
+
 def _reload(path: Path, out: Path | None, only: Sequence[str] | None = None) -> "LoadedSuite":
     """Load a suite with the settings that its directory was started with."""
     from modnorm.suites.journal import Journal
 
-    loaded = _load(path, None, only)
+    loaded = _load(path, (), only)
     began = Journal(_directory(out, loaded), loaded.suite.name).settings
-    return _settled(path, began, only) if began else loaded
+    return _load(path, began, only) if began else loaded
 
 
 def _directory(out: Path | None, loaded: "LoadedSuite") -> Path:

@@ -18,7 +18,6 @@ import psycopg
 import redis
 
 from modnorm.errors import ModnormError, StaleLeaseError, UnavailableError
-from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.answers import Answer
 from modnorm.services.aggregator.storage.tables import unpack_coefficients
 from modnorm.services.common.channels import CHANNEL_OPTIONS
@@ -34,12 +33,13 @@ from verification.chaos.lab import LEASE_SECONDS, REAP_SECONDS, Lab, empty, fill
 from verification.chaos.outcome import Observer
 from verification.chaos.proxy import Mode
 from verification.labs.forked import Process
-from verification.labs.secured_lab import artifact, claimed
+from verification.labs.secured_lab import claimed, report_of
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 PATIENCE = HANG_SECONDS
 """Seconds to wait for the right moment of a fault: the length of several jobs."""
 NAME = "intruder"
+_FORGED_REWARD = 1e6
 CALL_SECONDS = HANG_SECONDS / 4
 
 _DONE = """
@@ -120,17 +120,13 @@ def update_aggregator(context: FaultContext) -> str | None:
     return "ended the aggregator by SIGTERM"
 
 
-def kill_calibrator(context: FaultContext) -> str | None:
-    return _kill_service("calibrator", context)
-
-
-def kill_sampler(context: FaultContext) -> str | None:
-    return _kill_service("sampler", context)
-
-
 def _kill_service(name: str, context: FaultContext) -> str:
     context.lab.kill(name)
     return f"killed the {name} while {context.observer.observe().state or 'submitting'}"
+
+
+kill_calibrator = partial(_kill_service, "calibrator")
+kill_sampler = partial(_kill_service, "sampler")
 
 
 def pause_evaluator(context: FaultContext) -> str | None:
@@ -283,14 +279,13 @@ def late_report(context: FaultContext) -> str | None:
     job = _claim(lab, observer)
     if job is None:
         return None
-    descriptor = _resolve(lab, job)
-    rows = observer.rows(
-        "SELECT selection_rows, heldout_rows FROM experiments WHERE id = %s", job.experiment_id
-    )
-    if descriptor is None or not rows or not _taken_over(observer, job.lease.job_id):
+    report = None
+    with suppress(grpc.RpcError), _channel(lab) as channel:
+        report = report_of(channel, job, reward=_FORGED_REWARD)
+    if report is None or not _taken_over(observer, job.lease.job_id):
         return "claimed a job and let it go"
-    count = rows[0][0 if job.split == messages.SPLIT_SELECTION else 1]
-    verdict = _send(lab, _forged(job.lease, descriptor, NAME, int(str(count))))
+    report.worker = NAME
+    verdict = _send(lab, report)
     if verdict is None:
         lab.errors.append(f"a late report of job {job.lease.job_id} was taken")
     return f"reported a job late: {_verdict(verdict)}"
@@ -322,18 +317,6 @@ def _taken_over(observer: Observer, job: str) -> bool:
     return False
 
 
-def _resolve(lab: Lab, job: messages.Job) -> Descriptor | None:
-    """Return the descriptor of a job with coefficients that fit its scale map."""
-    if job.descriptor.coefficients:
-        return job.descriptor
-    with suppress(grpc.RpcError), _channel(lab) as channel:
-        digest = job.descriptor.scale_map_digest
-        text = artifact(JobServiceStub(channel), digest, CALL_SECONDS)
-        job.descriptor.coefficients.extend(0.5 for _ in ScaleMap.from_json(text).active)
-        return job.descriptor
-    return None
-
-
 def _descriptor(fields: Sequence[object]) -> Descriptor:
     noise, seed, method, radius, scale_map, coefficients = fields
     return Descriptor(
@@ -359,7 +342,7 @@ def _forged(
                 row=row,
                 completion="forged",
                 vote="forged",
-                reward=1e6,
+                reward=_FORGED_REWARD,
                 correct=False,
                 tokens=1,
                 truncated=False,
