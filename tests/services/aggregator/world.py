@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from sqlmodel import col, select
@@ -30,6 +30,7 @@ from modnorm.services.aggregator.storage.lookups import (
 from modnorm.services.aggregator.storage.tables import (
     Candidate,
     Experiment,
+    FailureKind,
     Job,
     JobState,
     Split,
@@ -321,11 +322,19 @@ class World:
             answers=synthetic_answers(seed, rows) if answers is None else answers,
         )
 
+    def report(self, claim: Claim) -> Change:
+        return self.jobs.report(self.report_of(claim))
+
+    def fail(self, claim: Claim, *failure: Any, **named: Any) -> Change:
+        """End the attempt at a claimed job; without words on it the candidate cannot be scored."""
+        failure = failure or (FailureKind.CANDIDATE, "nan")
+        return self.jobs.fail(claim.job.id, claim.job.token, *failure, **named)
+
     def work(self, experiment_id: str) -> Change | None:
         """Claim, answer and report all pending jobs until none is left."""
         change = None
-        while pending := self.pending(experiment_id):
-            change = self.jobs.report(self.report_of(self.claim(pending[0])))
+        while self.pending(experiment_id):
+            change = self.report(self.claim_next(experiment_id))
         return change
 
     def state(self, experiment_id: str) -> str:

@@ -89,7 +89,7 @@ def test_the_experts_answer_in_any_order(world, run_id, ask, predictions):
     claims = [world.claim(job_id) for job_id in change.pending]
     assert [claim.job.split for claim in claims] == [Split.QUESTIONS] * 3
     for claim in (claims[2], claims[0], claims[1]):
-        world.jobs.report(world.report_of(claim))
+        world.report(claim)
     assert world.state(change.experiment_id) == "SUCCEEDED"
     assert predictions(change.experiment_id) == expected(world, run_id)
     after = contents(world)
@@ -112,7 +112,7 @@ def test_answers_are_reused_by_content(world, run_id, ask, predictions):
 def test_a_failed_expert_fails_it_and_says_why(world, run_id, ask):
     change = ask()
     claim = world.claim(change.pending[1])
-    world.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "not finite", "mend it")
+    world.fail(claim, FailureKind.CANDIDATE, "not finite", "mend it")
     failed = world.experiments.get(change.experiment_id).experiment
     assert failed.state == "FAILED"
     assert failed.error == (

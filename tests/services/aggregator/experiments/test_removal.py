@@ -64,7 +64,7 @@ def test_an_old_experiment_is_removed_and_nothing_else(world):
     world.now += DAY
     assert remove(world.database, world.now - DAY / 2) == [old]
     assert rows(world.database) == before
-    world.jobs.report(world.report_of(claim))
+    world.report(claim)
     world.work(running)
     assert world.state(running) == "SUCCEEDED"
 

@@ -11,7 +11,7 @@ from modnorm.services.aggregator.experiments.run_writing import candidate_row
 from modnorm.services.aggregator.remove_old import remove_experiment
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.evaluation_cache import EvaluationCache
-from modnorm.services.aggregator.storage.tables import FailureKind, JobState
+from modnorm.services.aggregator.storage.tables import JobState
 from modnorm.tasks import get_task
 from tests.services.aggregator import world as world_module
 from tests.services.aggregator.world import MAP, World, on_both_databases, rows_text, scale_map
@@ -27,13 +27,13 @@ def world(world):
 
 def some_done(world, experiment_id, count):
     for job_id in world.pending(experiment_id)[:count]:
-        world.jobs.report(world.report_of(world.claim(job_id)))
+        world.report(world.claim(job_id))
 
 
-def failed_after(world, count, request_id="first", **changes):
-    """Store an experiment that fails after a number of finished jobs."""
-    created = world.select(request_id, **changes)
-    some_done(world, created, count)
+def failed_after_three(world):
+    """Store an experiment that fails after three finished jobs."""
+    created = world.select("first")
+    some_done(world, created, 3)
     world.experiments.fail(created, "the disk is full")
     return created
 
@@ -58,7 +58,7 @@ def answers(world, experiment_id, record):
 
 
 def test_finished_results_are_reused_and_the_rest_is_pending(world):
-    first = failed_after(world, 3)
+    first = failed_after_three(world)
     before = world.experiments.get(first), records(world, first)
     world.now += 5
     second = world.select("second")
@@ -81,9 +81,7 @@ def test_finished_results_are_reused_and_the_rest_is_pending(world):
 def test_failed_steps_are_retried(world):
     created = world.select("first", failures={"max_attempts": 2})
     some_done(world, created, 3)
-    job_id = world.pending(created)[0]
-    token = world.claim(job_id).job.token
-    world.jobs.fail(job_id, token, FailureKind.CANDIDATE, "nan")
+    world.fail(world.claim_next(created))
     assert world.state(created) == "FAILED"
     second = world.select("second", failures={"max_attempts": 2})
     world.work(second)
@@ -177,7 +175,7 @@ def test_other_inputs_evaluate_what_they_change(world, monkeypatch, changes, eva
 )
 def test_candidates_are_reused_by_content(world, monkeypatch, module, name, value, evaluated):
     """The base has no scale, so other scales do not change it."""
-    failed_after(world, 3)
+    failed_after_three(world)
     monkeypatch.setattr(module, name, value)
     assert pending(world, world.select("second")) == evaluated
 
@@ -186,13 +184,13 @@ def test_running_experiments_are_reused_too_and_failed_candidates_never(world):
     first = world.select("first", failures={"max_failed_candidates": 1})
     some_done(world, first, 2)
     claim = world.claim_next(first)
-    world.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "nan")
+    world.fail(claim)
     assert world.state(first) == "SELECTING"
     assert pending(world, world.select("second")) == 3
 
 
 def test_another_tenant_sees_nothing(world, monkeypatch):
-    failed_after(world, 3)
+    failed_after_three(world)
     create = world.experiments.create
     monkeypatch.setattr(
         world.experiments, "create", lambda *given: create(*given, tenant="others")
@@ -203,7 +201,7 @@ def test_another_tenant_sees_nothing(world, monkeypatch):
 
 
 def test_a_removed_experiment_takes_no_answers_away(world):
-    first = failed_after(world, 3)
+    first = failed_after_three(world)
     second = world.select("second")
     before = records(world, second)
     with world.database.write() as session:

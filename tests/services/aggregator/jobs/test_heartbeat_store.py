@@ -62,7 +62,7 @@ def test_leases_of_one_call_are_judged_separately(world):
     lost, done, *held = held
     world.jobs.fail(lost.job.id, 1, FailureKind.RELEASED, "told to")
     world.claim(lost.job.id, "another")
-    world.jobs.report(world.report_of(done))
+    world.report(done)
     world.now += 59
     beats = [world.progress(one, waits=True) for one in (lost, *held, gone, done)]
     unknown = LeaseProgress(lease=Lease(job_id="nobody's", token=1))
@@ -96,6 +96,6 @@ def test_a_locked_job_delays_no_other_lease_and_is_not_lost(world):
     threads: list[threading.Thread] = []
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(Reporting, "store", beat_meanwhile)
-        world.jobs.report(world.report_of(first))
+        world.report(first)
     threads[0].join()
     assert not told[1].lost

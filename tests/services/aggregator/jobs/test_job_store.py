@@ -33,14 +33,14 @@ def test_expired_leases_cost_attempts_until_the_candidate_fails(world):
     second = world.claim(job.id)
     assert second.job.token == 2
     with pytest.raises(StaleLeaseError):
-        world.jobs.report(world.report_of(first))
+        world.report(first)
     world.now += 61
     assert world.jobs.reap(job.id).pending is False
     job = world.job_of(created, 0)
     assert (job.state, job.attempts) == (JobState.FAILED, 2)
     assert "silent" in job.error
     with pytest.raises(StaleLeaseError):
-        world.jobs.report(world.report_of(second))
+        world.report(second)
     assert world.state(created) == "SELECTING"
 
 
@@ -48,9 +48,7 @@ def test_a_released_job_costs_no_attempt(world):
     created = world.select()
     job_id = world.pending(created)[0]
     for _ in range(5):
-        token = world.claim(job_id).job.token
-        change = world.jobs.fail(job_id, token, FailureKind.RELEASED, "stopping")
-        assert change.pending
+        assert world.fail(world.claim(job_id), FailureKind.RELEASED, "stopping").pending
     assert world.job_of(created, -1).attempts == 0
     world.claim(job_id)
     world.jobs.release_all()
@@ -61,7 +59,7 @@ def test_a_repeated_failure_is_counted_once(world):
     created = world.select()
     claim = world.claim_next(created)
     for _ in range(2):
-        world.jobs.fail(claim.job.id, claim.job.token, INFRASTRUCTURE, "lost GPU")
+        world.fail(claim, INFRASTRUCTURE, "lost GPU")
     job = world.job_of(created, -1)
     assert (job.state, job.attempts, job.error) == (JobState.PENDING, 1, "lost GPU")
     with pytest.raises(StaleLeaseError):
@@ -72,8 +70,7 @@ def test_a_repeated_failure_is_counted_once(world):
 
 def test_failed_candidates_are_excluded_up_to_the_budget(world):
     created = world.select(ensemble_sizes=[1, 2], failures={"max_failed_candidates": 1})
-    job = world.job_of(created, 2)
-    world.jobs.fail(job.id, world.claim(job.id).job.token, FailureKind.CANDIDATE, "nan")
+    world.fail(world.claim(world.job_of(created, 2).id))
     world.work(created)
     record = world.experiments.get(created)
     assert record.experiment.state == "SUCCEEDED"
@@ -84,8 +81,7 @@ def test_failed_candidates_are_excluded_up_to_the_budget(world):
 
 def test_past_the_budget_the_experiment_fails(world):
     created = world.select()
-    job = world.job_of(created, 2)
-    world.jobs.fail(job.id, world.claim(job.id).job.token, FailureKind.CANDIDATE, "nan")
+    world.fail(world.claim(world.job_of(created, 2).id))
     record = world.experiments.get(created)
     assert record.experiment.state == "FAILED"
     assert "candidate 2" in record.experiment.error
@@ -96,9 +92,7 @@ def test_past_the_budget_the_experiment_fails(world):
 def test_too_few_scored_candidates_fail_the_experiment(world):
     created = world.select(failures={"max_failed_candidates": 4})
     for index in (0, 1):
-        job = world.job_of(created, index)
-        token = world.claim(job.id).job.token
-        world.jobs.fail(job.id, token, FailureKind.CANDIDATE, "nan")
+        world.fail(world.claim(world.job_of(created, index).id))
     world.work(created)
     record = world.experiments.get(created)
     assert record.experiment.state == "FAILED"
@@ -109,8 +103,7 @@ def test_too_few_scored_candidates_fail_the_experiment(world):
 def test_failures_that_end_the_experiment(world, index, kind):
     created = world.select(failures={"max_failed_candidates": 4})
     other = world.claim(world.job_of(created, 3).id)
-    job = world.job_of(created, index)
-    world.jobs.fail(job.id, world.claim(job.id).job.token, kind, "bad model")
+    world.fail(world.claim(world.job_of(created, index).id), kind, "bad model")
     record = world.experiments.get(created)
     assert record.experiment.state == "FAILED"
     assert "bad model" in record.experiment.error
@@ -118,18 +111,18 @@ def test_failures_that_end_the_experiment(world, index, kind):
     assert "bad model" in events[-1].message
     assert world.beat(other).cancel
     with pytest.raises(StaleLeaseError):
-        world.jobs.report(world.report_of(other))
-    world.jobs.fail(other.job.id, other.job.token, FailureKind.RELEASED, "told to")
+        world.report(other)
+    world.fail(other, FailureKind.RELEASED, "told to")
     assert world.experiments.get(created) == record
 
 
 def test_a_failed_expert_fails_the_experiment(world):
     created = world.select(failures={"max_failed_candidates": 4})
     for job_id in world.pending(created):
-        world.jobs.report(world.report_of(world.claim(job_id)))
+        world.report(world.claim(job_id))
     assert world.state(created) == "VOTING"
     claim = world.claim(world.pending(created)[-1])
-    world.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "nan")
+    world.fail(claim)
     assert "expert" in world.experiments.get(created).experiment.error
 
 
@@ -177,7 +170,7 @@ def test_reports_that_do_not_fit_are_refused_and_nothing_is_stored(world):
 def test_heldout_answers_come_from_the_stored_coefficients(world):
     created = world.select()
     for job_id in world.pending(created):
-        world.jobs.report(world.report_of(world.claim(job_id)))
+        world.report(world.claim(job_id))
     claim = world.claim(world.pending(created)[-1])
     good = world.report_of(claim)
     assert good.descriptor.coefficients == (0.5, float(claim.candidate.index))
@@ -190,7 +183,7 @@ def test_heldout_answers_come_from_the_stored_coefficients(world):
 def test_experts_answer_every_heldout_row_and_every_question(world):
     created = world.select()
     while world.state(created) == "SELECTING":
-        world.jobs.report(world.report_of(world.claim_next(created)))
+        world.report(world.claim_next(created))
     while world.pending(created):
         good = world.report_of(world.claim_next(created))
         for answers in (good.answers[1:], good.answers[:-1], ()):
@@ -204,8 +197,8 @@ def test_the_last_report_of_a_phase_begins_the_next(world):
     created = world.select(size=6, prefixes=[3, 6], ensemble_sizes=[1, 3])
     pending = world.pending(created)
     for job_id in pending[:-1]:
-        assert world.jobs.report(world.report_of(world.claim(job_id))).pending is False
-    change = world.jobs.report(world.report_of(world.claim(pending[-1])))
+        assert world.report(world.claim(job_id)).pending is False
+    change = world.report(world.claim(pending[-1]))
     assert change.pending
     opened = world.pending(created)
     assert world.state(created) == "VOTING"
@@ -276,7 +269,7 @@ def test_a_worker_gets_no_job_of_experiments_that_it_is_unfit_for(world):
 def test_a_job_that_failed_goes_last(world):
     created = world.select()
     first = world.jobs.claim("w")
-    world.jobs.fail(first.job.id, first.job.token, FailureKind.INFRASTRUCTURE, "a fault")
+    world.fail(first, FailureKind.INFRASTRUCTURE, "a fault")
     leased = [world.jobs.claim("w").job.id for _ in range(len(world.pending(created)))]
     assert leased[-1] == first.job.id
 
@@ -292,7 +285,7 @@ def test_concurrent_claims_lease_a_job_once(world):
             leased = [one for one in claims if one is not None]
             granted += leased
             for one in leased[:5]:
-                world.jobs.fail(one.job.id, one.job.token, FailureKind.RELEASED, "resting")
+                world.fail(one, FailureKind.RELEASED, "resting")
         return worker, granted
 
     granted = dict(at_once(*(partial(claim, worker) for worker in "abcd")))

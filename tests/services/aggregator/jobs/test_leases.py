@@ -106,7 +106,7 @@ class Leases(RuleBasedStateMachine):
         claim = self.claims[-1 - pick % len(self.claims)]
         current = self.is_current(claim)
         try:
-            self.world.jobs.fail(claim.job.id, claim.job.token, kind, "reason")
+            self.world.fail(claim, kind, "reason")
         except StaleLeaseError:
             assert not current
         else:

@@ -11,8 +11,7 @@ WAITS = f"an evaluator released its jobs: {LACKS}"
 
 
 def release(world, claim, reason=LACKS, *, unfit=True):
-    kind = FailureKind.RELEASED
-    return world.jobs.fail(claim.job.id, claim.job.token, kind, reason, unfit=unfit)
+    return world.fail(claim, FailureKind.RELEASED, reason, unfit=unfit)
 
 
 def waits_for(world, experiment):
@@ -40,7 +39,7 @@ def test_the_same_reason_is_recorded_once(world, selecting):
 
 def test_a_result_ends_the_wait(world, selecting):
     release(world, world.claim_next(selecting))
-    world.jobs.report(world.report_of(world.claim_next(selecting)))
+    world.report(world.claim_next(selecting))
     assert waits_for(world, selecting) == ""
 
 

@@ -40,9 +40,9 @@ def test_a_finished_experiment_has_its_results(world, catalog, finished):
 def test_a_live_experiment_shows_its_progress_and_workers(world, catalog):
     experiment = world.select()
     world.now += 10.0
-    world.jobs.report(world.report_of(world.claim_next(experiment)))
+    world.report(world.claim_next(experiment))
     world.now += 10.0
-    world.jobs.report(world.report_of(world.claim_next(experiment)))
+    world.report(world.claim_next(experiment))
     world.claim_next(experiment)
     run = catalog.run(experiment)
     progress = run.status.progress
