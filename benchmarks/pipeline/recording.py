@@ -7,7 +7,7 @@ kernel ran. So it counts a busy period, not how full the GPU was.
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,7 +65,16 @@ class GpuBusy:
     """Samples the utilisation of the first visible GPU inside the context; none without one."""
 
     def __init__(self, index: int) -> None:
-        self._index = index
+        self.device = "cpu"
+        """Name of the GPU; `cpu` without one."""
+        self._percent: Callable[[], int] | None = None
+        with suppress(Exception):  # no NVML, no samples
+            import pynvml  # noqa: PLC0415 - an optional package
+
+            pynvml.nvmlInit()
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            self.device = str(pynvml.nvmlDeviceGetName(handle))
+            self._percent = lambda: int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
         self._samples: list[tuple[float, int]] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
@@ -83,25 +92,10 @@ class GpuBusy:
         inside = [value for at, value in self._samples if begin <= at < end]
         return round(sum(inside) / len(inside), 1) if inside else None
 
-    @property
-    def device(self) -> str:
-        """Name of the GPU; `cpu` without one."""
-        with suppress(Exception):
-            import pynvml  # noqa: PLC0415 - an optional package
-
-            pynvml.nvmlInit()
-            return str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(self._index)))
-        return "cpu"
-
     def _sample(self) -> None:
-        with suppress(Exception):  # no NVML, no samples
-            import pynvml  # noqa: PLC0415 - an optional package
-
-            pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(self._index)
-            while not self._ended.wait(EVERY_SECONDS):
-                rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
-                self._samples.append((time.time(), int(rates.gpu)))
+        with suppress(Exception):  # the GPU may be lost
+            while self._percent and not self._ended.wait(EVERY_SECONDS):
+                self._samples.append((time.time(), self._percent()))
 
 
 def first_gpu(visible: str) -> int:

@@ -65,10 +65,10 @@ _NVIDIA = Path("/proc/driver/nvidia/version")
 _SHOWN = ("modnorm", "torch", "transformers", "grpcio")
 
 
-def check_machine(cache: Path | None, *, driver: Path = _NVIDIA) -> Iterator[Finding]:
+def check_machine(cache: Path | None) -> Iterator[Finding]:
     checks: tuple[tuple[str, Callable[[], Finding]], ...] = (
         ("packages", _check_packages),
-        ("device", partial(_check_device, driver)),
+        ("device", _check_device),
         ("disk", partial(_check_disk, cache)),
         *((f"model {name}", partial(check_model, name)) for name in bundled_models()),
         ("sandbox", _check_sandbox),
@@ -101,13 +101,13 @@ def _check_packages() -> Finding:
     return ok("packages", ", ".join([f"python {platform.python_version()}", *versions]))
 
 
-def _check_device(driver: Path) -> Finding:
+def _check_device() -> Finding:
     import torch  # noqa: PLC0415 - takes seconds
 
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         return ok("device", f"CUDA {torch.version.cuda}: {', '.join(names)}")
-    if not driver.exists():
+    if not _NVIDIA.exists():
         return ok(
             "device", f"no GPU; {os.cpu_count()} CPUs, torch threads: {torch.get_num_threads()}"
         )

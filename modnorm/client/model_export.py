@@ -31,12 +31,11 @@ def ranked_candidate(run: Run, rank: int) -> Ranked:
             field="rank",
             remedy="omit --rank",
         )
-    candidates = tuple(run.candidates)
-    found = next((each for each in candidates if each.rank == rank), None)
+    found = next((each for each in run.candidates if each.rank == rank), None)
     if found is None or found.selection_reward is None:
-        last = sum(each.selection_reward is not None for each in candidates)
+        last = sum(each.selection_reward is not None for each in run.candidates)
         raise InvalidInputError(
-            f"there is no rank {rank}: {last} of {len(candidates)} candidates have a score",
+            f"there is no rank {rank}: {last} of {len(run.candidates)} candidates have a score",
             field="rank",
             remedy=f"name a rank from 1 to {last}",
         )

@@ -144,7 +144,6 @@ class RunOutcome:
 
 
 def read_outcome(database: Database, server: str, experiment: str) -> RunOutcome:
-    """Read the outcome of a succeeded experiment from database and client."""
     with Client(server) as client:
         document = client.run(experiment).document
     with database.connect() as connection:

@@ -232,10 +232,10 @@ def _call(channel: grpc.Channel, request: _Request) -> tuple[grpc.StatusCode, st
     metadata = request.identity.metadata
     try:
         if rpc.method.client_streaming:
-            stream = channel.stream_stream(rpc.path, _as_is, _as_is)
+            stream = channel.stream_stream(rpc.path, bytes, bytes)
             call = stream(iter((request.message,)), timeout=seconds, metadata=metadata)
         else:
-            single = channel.unary_stream(rpc.path, _as_is, _as_is)
+            single = channel.unary_stream(rpc.path, bytes, bytes)
             call = single(request.message, timeout=seconds, metadata=metadata)
         for _ in call:
             pass
@@ -246,10 +246,6 @@ def _call(channel: grpc.Channel, request: _Request) -> tuple[grpc.StatusCode, st
     if endless and code is grpc.StatusCode.DEADLINE_EXCEEDED:
         code = grpc.StatusCode.OK
     return code, details
-
-
-def _as_is(content: bytes) -> bytes:
-    return content
 
 
 def _metadata(shown: Credentials) -> Metadata:

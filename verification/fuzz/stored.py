@@ -90,7 +90,6 @@ def await_jobs(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
 
 
 def _find_ids(lab: SecuredLab, query: str, experiment_id: str) -> Sequence[str]:
-    """Return the ids that a query of the database finds by the id of an experiment."""
     engine = create_engine(lab.database_url)
     with engine.connect() as connection:
         found = [str(row[0]) for row in connection.execute(text(query), {"id": experiment_id})]

@@ -38,7 +38,6 @@ class Explanation:
         return task in self.tasks and kind in self.scorers
 
     def explains(self, task: str, scorer: str, statement: Statement) -> bool:
-        """Return whether it explains a scorer's unexpected score of a statement."""
         return (
             self.concerns(task, scorer)
             and self.right == statement.wording.right
