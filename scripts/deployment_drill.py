@@ -445,8 +445,7 @@ def _survive_a_killed_server(lab: ComposeLab, expected: Mapping[str, bytes]) -> 
     rows = [json.loads(line) for line in expected["rows/heldout.jsonl"].splitlines()][:ASKED]
     run = Path(shutil.copytree(lab.runs / UNDISTURBED, lab.folder / "served"))
     found = load_run(run)
-    largest = found.ensemble()
-    asked = found.votes(None, largest.population, largest.ensemble_size)
+    asked = found.votes(None, *found.ensemble().place)
     votes = [vote.answer for vote in asked][:ASKED]
     lab = lab.under(
         {

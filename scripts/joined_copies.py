@@ -42,7 +42,7 @@ def join_copies(
     alike = [one for one in copies if one.provenance[scales] == copies[0].provenance[scales]]
     alike.sort(key=candidate_count, reverse=True)
     found = {place: source for place in sorted(places) if (source := _source(place, alike))}
-    own = {(each.population, each.ensemble_size) for each in copies[0].ensembles}
+    own = {each.place for each in copies[0].ensembles}
     if found.keys() <= own:
         return copies[0]
     shutil.copytree(alike[0].path, directory)

@@ -92,11 +92,7 @@ class Recorded:
         ballots, _ = read_ballots(run.path, rows)
         self.base = ballots[BASE_INDEX]
         self.ballots = {each: one for each, one in ballots.items() if each in run.full_voters}
-        places = {
-            (each.population, each.ensemble_size)
-            for each in run.ensembles
-            if self.ballots.keys() >= {*each.experts}
-        }
+        places = {each.place for each in run.ensembles if self.ballots.keys() >= {*each.experts}}
         columns = ["population", "ensemble_size", "correct", "valid", "support"]
         counts = run.votes_frame(columns).groupby(["population", "ensemble_size"])
         self.votes = {

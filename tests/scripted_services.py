@@ -155,9 +155,7 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
         base=CandidateRow(-1, 0, "scored", **asdict(from_message(BaseRow, experiment.base))),
         ensembles=ensembles,
         votes={
-            (each.population, each.ensemble_size): count_votes(
-                [ballots[expert] for expert in each.experts]
-            )
+            each.place: count_votes([ballots[expert] for expert in each.experts])
             for each in ensembles
             if rows["heldout"]
         },

@@ -194,7 +194,10 @@ def results_document(run: RunData) -> ResultsDocument:
         selection_shares=_shares(run.candidates, "selection"),
         experts=_experts(run),
         statistics=[asdict(prefix_statistics(run.rewards, n, base)) for n in run.prefixes],
-        ensembles=[_ensemble(run, ensemble) for ensemble in sorted(run.ensembles, key=_size)],
+        ensembles=[
+            _ensemble(run, ensemble)
+            for ensemble in sorted(run.ensembles, key=lambda each: each.place)
+        ],
         budget=run_budget(run),
         iterative=iterative_entry(run),
         mixed_environments=mixed_settings(environments_of(run)),
@@ -232,7 +235,7 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         interval=accuracy_interval(ensemble.metric, ensemble.rows, ensemble.correct),
         correct=ensemble.correct,
         rows=ensemble.rows,
-        agreement=asdict(vote_agreement(run.votes[_size(ensemble)], ensemble.ensemble_size)),
+        agreement=asdict(vote_agreement(run.votes[ensemble.place], ensemble.ensemble_size)),
         shares=_shares([*voters, *states], "heldout"),
         budget=ensemble_cost(run, ensemble).as_dict(),
     )
@@ -307,7 +310,3 @@ def _shares(
 
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
-
-
-def _size(ensemble: EnsembleRow) -> tuple[int, int]:
-    return ensemble.population, ensemble.ensemble_size

@@ -52,11 +52,8 @@ def write_run(
     write_descriptors(directory, descriptors)
     write_answers(directory, answers)
     ballots, golds = read_ballots(directory, run.data["heldout"].rows)
-    ensembles = sorted(run.ensembles, key=lambda each: (each.population, each.ensemble_size))
-    votes = (
-        vote_records(each, run.votes[each.population, each.ensemble_size], ballots, golds)
-        for each in ensembles
-    )
+    ensembles = sorted(run.ensembles, key=lambda each: each.place)
+    votes = (vote_records(each, run.votes[each.place], ballots, golds) for each in ensembles)
     write_votes(directory, chain.from_iterable(votes))
     document = results_document(run)
     plots = draw_plots(plot_data(run, document))

@@ -74,6 +74,11 @@ class EnsembleRow:
     """Rows voted on."""
 
     @property
+    def place(self) -> tuple[int, int]:
+        """N and K."""
+        return self.population, self.ensemble_size
+
+    @property
     def interval(self) -> "ConfidenceInterval | None":
         """95 % Wilson interval of the accuracy; None if the metric is not a fraction of rows."""
         from modnorm.analysis.uncertainty import accuracy_interval  # noqa: PLC0415 - loads scipy

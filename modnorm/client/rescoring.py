@@ -139,10 +139,7 @@ def rescore_run(
             reselected=again,
             reselected_metric=candidates[again]["heldout_metric"]["new"],
         ),
-        ensembles=[
-            found.ensemble(each, selected[each.population, each.ensemble_size])
-            for each in run.ensembles
-        ],
+        ensembles=[found.ensemble(each, selected[each.place]) for each in run.ensembles],
     )
 
 

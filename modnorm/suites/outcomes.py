@@ -130,7 +130,7 @@ def find_stand_ins(cell: Cell, runs: Iterable[Run]) -> Sequence[Run]:
         return ()
     fitting = {}
     for run in runs:
-        shared = wanted & {(each.population, each.ensemble_size) for each in run.ensembles}
+        shared = wanted & {each.place for each in run.ensembles}
         if shared and not differing_field(cell, run.document["spec"], apart_from=_SIZES):
             fitting[run] = (len(shared), candidate_count(run))
     return sorted(fitting, key=fitting.__getitem__, reverse=True)

@@ -82,8 +82,7 @@ class Pages:
         results, name = self._run(request).results, request.path_params["figure"]
         if name not in plot_names(results.document):
             raise NotFoundError(f"the run has no figure {name[:80]!r}", field="figure")
-        sizes = ((each.population, each.ensemble_size) for each in results.ensembles)
-        largest = max(sizes, default=(1, 1))
+        largest = max((each.place for each in results.ensembles), default=(1, 1))
         votes = list(results.votes(None, *largest)) if name == "vote-support" else ()
         rewards = results.candidates_frame["selection_reward"].dropna().tolist()
         with self._drawing:
@@ -144,7 +143,7 @@ class Pages:
         """Render the votes of one ensemble, one page of them."""
         run, query = self._finished_run(request)
         chosen = run.results.ensemble(query.n, query.k)
-        found = run.results.votes(None, chosen.population, chosen.ensemble_size)
+        found = run.results.votes(None, *chosen.place)
         votes = (vote for vote in found if not (query.wrong and vote.correct))
         shown, more = _on_page(votes, query)
         return render(
@@ -164,8 +163,9 @@ class Pages:
         run, query = self._finished_run(request)
         chosen = run.results.ensemble(query.n, query.k)
         votes = list(run.results.votes(query.row))
-        size = chosen.population, chosen.ensemble_size
-        vote = next(each for each in votes if (each.population, each.ensemble_size) == size)
+        vote = next(
+            each for each in votes if (each.population, each.ensemble_size) == chosen.place
+        )
         asked = run.results.answers(split="heldout", row=query.row)
         answers = {each.candidate: each for each in asked}
         said = zip(vote.experts, vote.votes, vote.expert_correct, strict=True)

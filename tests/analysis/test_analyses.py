@@ -26,7 +26,7 @@ def _worse(run, seed):
     ensembles = [
         replace(each, correct=correct, metric=correct / each.rows)
         for each in run.ensembles
-        for correct in [sum(v.correct for v in votes[each.population, each.ensemble_size])]
+        for correct in [sum(v.correct for v in votes[each.place])]
     ]
     population = {**run.spec["population"], "seed": seed}
     spec = {**run.spec, "population": population}
@@ -51,11 +51,7 @@ def tables(runs):
 
 
 def _metric(run, population, size):
-    return next(
-        100 * each.metric
-        for each in run.ensembles
-        if (each.population, each.ensemble_size) == (population, size)
-    )
+    return next(100 * each.metric for each in run.ensembles if each.place == (population, size))
 
 
 def test_scaling_has_mean_and_sample_sd_over_seeds(runs, tables):

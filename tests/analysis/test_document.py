@@ -36,7 +36,7 @@ def test_experts_are_listed_best_first_with_their_own_accuracy(run):
     assert ranks == sorted(ranks)
     chosen = {index for ensemble in run.ensembles for index in ensemble.experts}
     assert {e["index"] for e in experts} == chosen
-    best = next(e for e in run.ensembles if (e.population, e.ensemble_size) == (48, 1))
+    best = next(e for e in run.ensembles if e.place == (48, 1))
     assert experts[0]["heldout_metric"] == best.metric
 
 

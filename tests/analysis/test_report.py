@@ -17,7 +17,7 @@ def render(run: RunData, plots: Mapping[str, bytes] = MappingProxyType({})) -> P
 
 def test_the_headline_figures_are_there(run):
     page = render(run)
-    best = next(e for e in run.ensembles if (e.population, e.ensemble_size) == (48, 10))
+    best = next(e for e in run.ensembles if e.place == (48, 10))
     assert "20.0 % base model" in page.words
     assert f"{100 * best.metric:.1f} % vote of 10 from 48" in page.words
     assert f"{best.correct} of 60 held-out rows" in page.words

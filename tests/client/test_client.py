@@ -185,7 +185,7 @@ def test_a_run_is_read_from_the_lab(connect, gsm8k_lab):
     run = connected.run("e1")
     assert run.base.heldout_metric == 0.5
     assert len(run.candidates) == 4
-    assert [(one.population, one.ensemble_size) for one in run.ensembles][-1] == (4, 2)
+    assert run.ensembles[-1].place == (4, 2)
     answers = list(run.answers(candidate=1, split="heldout", wrong=True))
     assert [(one.row, one.completion, one.gold) for one in answers] == [(1, "so 8", "7")]
     votes = list(run.votes(row=1))

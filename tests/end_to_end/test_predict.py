@@ -31,7 +31,7 @@ def test_predictions_on_the_held_out_rows_are_the_votes_of_the_run(modnorm, fini
     for ensemble in run.ensembles[::3]:
         asked = ("--n", ensemble.population, "--k", ensemble.ensemble_size)
         ended = modnorm("predict", finished, *asked, "--input", questions, "--ask-all")
-        votes = run.votes(None, ensemble.population, ensemble.ensemble_size)
+        votes = run.votes(None, *ensemble.place)
         for predicted, vote in zip(lines(ended.stdout), votes, strict=True):
             assert predicted["answer"] == vote.answer
             assert [each["vote"] for each in predicted["experts"]] == list(vote.votes)

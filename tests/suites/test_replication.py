@@ -125,9 +125,9 @@ def test_copies_of_100_and_300_join_as_if_they_were_one_run(task, tmp_path):
     copies = [each for each in COPIES if each.name.startswith(names)]
     runs = [unpack_run(each, tmp_path / each.stem) for each in copies]
     first, second, third = sorted(runs, key=lambda run: len(run.ensembles))
-    places = [(each.population, each.ensemble_size) for each in third.ensembles]
+    places = [each.place for each in third.ensembles]
     joined = join_copies([second, first], places, tmp_path / "joined")
-    assert {(each.population, each.ensemble_size) for each in joined.ensembles} == {
+    assert {each.place for each in joined.ensembles} == {
         *product([25, 50, 100, 300], [1, 5, 10, 25])
     }
     entries = json.loads((joined.path / "results.json").read_text())["ensembles"]

@@ -37,7 +37,7 @@ def test_a_directory_holds_what_the_database_does(world, directories, finished):
     splits = [(each.candidate, each.split) for each in run.answers()]
     assert splits == sorted(splits, key=lambda each: (each[0], each[1] != "selection"))
     for each in record.ensembles:
-        votes = run.votes(None, each.population, each.ensemble_size)
+        votes = run.votes(None, *each.place)
         assert sum(vote.correct for vote in votes) == each.correct
     timings = run.timings()
     assert timings["experiment"] == finished
