@@ -9,9 +9,9 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
@@ -20,14 +20,13 @@ from modnorm.files import read_fault, read_text
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.exports import candidate_digests
 from modnorm.prediction.ensemble_definition import EnsembleDefinition
+from modnorm.spec.search_sections import Digest
 from modnorm.spec.section import located_fault
 from modnorm.tasks.row_files import Raw
 from modnorm.tasks.row_loading import parse_question
 
 _MOST_BYTES = 2**24
 _FIELD = "manifest"
-
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class ExamplePrompt(BaseModel):
@@ -36,7 +35,7 @@ class ExamplePrompt(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     question: dict[str, object]
-    tokens_sha256: Sha256
+    tokens_sha256: Digest
 
     @classmethod
     def of(cls, ensemble: EnsembleDefinition, base: Checkpoint, raw: Raw) -> "ExamplePrompt":
@@ -63,9 +62,9 @@ class EnsembleManifest:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
     ensemble: EnsembleDefinition
     prompt: ExamplePrompt
-    descriptors_sha256: tuple[Sha256, ...]
+    descriptors_sha256: tuple[Digest, ...]
     """Digest of each expert's descriptor, best-ranked expert first."""
-    weights_sha256: tuple[Sha256, ...]
+    weights_sha256: tuple[Digest, ...]
     """Digest of each expert's weights, in the same order. Only `rebuild` makes all weights."""
     format: Literal["modnorm-ensemble-3"]
 

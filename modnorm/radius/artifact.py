@@ -28,7 +28,7 @@ from modnorm.spec import (
     RadiusSource,
     TargetModules,
 )
-from modnorm.spec.search_sections import PromptDigest
+from modnorm.spec.search_sections import Digest, PromptDigest
 from modnorm.spec.section import Section, located_fault
 from modnorm.tasks.row_files import resolve_file
 
@@ -55,7 +55,6 @@ def smallest(objectives: Sequence[tuple[float, float | None]]) -> float:
     return min(usable)[1]
 
 
-Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -203,6 +203,7 @@ TargetModules = Literal["all", "all-linear"]
 `all-linear` means the same in PEFT.
 """
 
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 PromptDigest = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 """The first digits of the SHA-256 of a prompt."""
 
@@ -239,9 +240,9 @@ class RadiusSource(Section):
     """Protocol of the choice. The client fills in this and the following fields."""
     task: str | None = None
     """Task of the choice."""
-    model_digest: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    model_digest: Digest | None = None
     """Model of the choice; None until the client has read the artifact."""
-    development_digest: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    development_digest: Digest | None = None
     """Rows of the choice, which cannot be held-out rows; None for functional matching."""
     development_prompts: tuple[PromptDigest, ...] = ()
     """Digests of the prompts of these rows; empty if the client could not load them."""
