@@ -158,7 +158,10 @@ class Fleet:
         report.worker = worker
         report.descriptor.MergeFrom(job.descriptor)
         if not report.descriptor.coefficients:
-            active = await self._active_tensors(report.descriptor.scale_map_digest)
+            active = await self._counted(
+                report.descriptor.scale_map_digest,
+                lambda text: len(ScaleMap.from_json(text).active),
+            )
             report.descriptor.coefficients.extend([self._random.random()] * active)
         report.answers = self._random.choice(self._sheets[job.rows_digest])
         self._measured.report_bytes = report.ByteSize()
@@ -167,7 +170,7 @@ class Fleet:
     async def _made_up(self, rows_digest: str) -> messages.ReportJobRequest:
         """Return the common part of all reports about some rows."""
         if rows_digest not in self._reports:
-            rows = range(await self._rows(rows_digest))
+            rows = range(await self._counted(rows_digest, lambda text: text.count("\n") + 1))
             self._sheets[rows_digest] = [self._sheet(rows) for _ in range(SHEETS)]
             self._reports[rows_digest] = messages.ReportJobRequest(
                 environment=ENVIRONMENT,
@@ -192,12 +195,6 @@ class Fleet:
             )
             for row in rows
         )
-
-    async def _active_tensors(self, digest: str) -> int:
-        return await self._counted(digest, lambda text: len(ScaleMap.from_json(text).active))
-
-    async def _rows(self, digest: str) -> int:
-        return await self._counted(digest, lambda text: text.count("\n") + 1)
 
     async def _counted(self, digest: str, count: Callable[[str], int]) -> int:
         """Return a number of an artifact, which all evaluators fetch once."""

@@ -25,7 +25,6 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.pipeline.recording import Event, GpuBusy, first_gpu, quantile, read_events
-from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run import load_run
 from modnorm.services.common.settings import inherited_environment
 from modnorm.spec import ExperimentSpec, load_spec
@@ -135,11 +134,11 @@ def _ours(options: argparse.Namespace, side: str) -> Side:
         )
     else:
         began, ended = _run("modnorm", arguments, options.out, name)
-    timings = load_run(place).timings()
+    run = load_run(place)
+    timings = run.timings()
     phases = timings["phases"]
     assert isinstance(phases, dict)
     calibrate = datetime.fromisoformat(str(timings["created"])).timestamp() + phases["pending"]
-    document = load_run(place).document
     voted = datetime.fromisoformat(str(timings["ended"])).timestamp()
     vote = voted - phases["voting"]
     begins = {
@@ -150,10 +149,10 @@ def _ours(options: argparse.Namespace, side: str) -> Side:
         "vote": vote,
         "report": voted,
     }
-    figures: dict[str, object] = {"metric": _largest_metric(document)}
+    figures: dict[str, object] = {"metric": run.ensemble().metric}
     if side == ONE_ENGINE:
         events, _ = read_events(out)
-        models = _models(events, document["data"]["selection"]["rows"])
+        models = _models(events, run.document["data"]["selection"]["rows"])
         figures |= {
             "gap between candidates, ms": _gaps(models["selection"]),
             "gap between experts, ms": _gaps(models["heldout"]),
@@ -206,11 +205,6 @@ def _run(
     if ended.returncode:
         raise SystemExit(f"{name} ended with {ended.returncode}: see {out / name}.log")
     return began, time.time()
-
-
-def _largest_metric(document: ResultsDocument) -> float:
-    ensembles = document["ensembles"]
-    return max(ensembles, key=lambda one: (one["population"], one["ensemble_size"]))["metric"]
 
 
 @dataclass(frozen=True, slots=True)
