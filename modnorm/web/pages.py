@@ -1,11 +1,8 @@
 """The pages: each reads the data of its address and renders a template."""
 
 import math
-from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.types import Scope
@@ -17,7 +14,7 @@ from modnorm.analysis.report import PLOT_CAPTIONS, page_environment, report_part
 from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.search.answers import BASE_INDEX
-from modnorm.web.queries import PAGE_LINES, PageQuery, read_query
+from modnorm.web.queries import PAGE_LINES, PageQuery, on_page, read_query
 from modnorm.web.sources import Catalog, ViewedRun
 
 CALLER = "modnorm.caller"
@@ -45,7 +42,6 @@ _templates.filters["duration"] = duration
 _templates.filters |= {"environments": describe_differing, "wilson": accuracy_interval}
 
 
-LineT = TypeVar("LineT")
 _COMPARED = 6
 """Runs that fit side by side."""
 
@@ -113,7 +109,7 @@ class Pages:
         """Render the answers of a candidate, one page of them."""
         run, query = self._finished_run(request)
         answers = run.results.answers(query.candidate, query.split, wrong=query.wrong)
-        shown, more = _on_page(answers, query)
+        shown, more = on_page(answers, query.page)
         return render(
             request.scope,
             "answers.html",
@@ -145,7 +141,7 @@ class Pages:
         chosen = run.results.ensemble(query.n, query.k)
         found = run.results.votes(None, *chosen.place)
         votes = (vote for vote in found if not (query.wrong and vote.correct))
-        shown, more = _on_page(votes, query)
+        shown, more = on_page(votes, query.page)
         return render(
             request.scope,
             "questions.html",
@@ -214,10 +210,3 @@ class Pages:
 
 def _query(request: Request) -> PageQuery:
     return read_query(request.query_params, request.path_params)
-
-
-def _on_page(lines: Iterable[LineT], query: PageQuery) -> tuple[list[LineT], bool]:
-    """Return the lines of a page, and whether there is a next page."""
-    start = (query.page - 1) * PAGE_LINES
-    found = list(islice(lines, start, start + PAGE_LINES + 1))
-    return found[:PAGE_LINES], len(found) > PAGE_LINES

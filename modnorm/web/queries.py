@@ -1,7 +1,8 @@
 """The values of a page's address and its form."""
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
@@ -13,6 +14,7 @@ SortColumn = Literal[
     "selection_tokens",
 ]  # fmt: skip
 PAGE_LINES = 50
+LineT = TypeVar("LineT")
 _LARGEST = 2**31 - 1
 
 
@@ -59,3 +61,10 @@ def read_query(form: Mapping[str, str], address: Mapping[str, object]) -> PageQu
             field=str(fault["loc"][0]),
             remedy=plain_words(fault),
         ) from error
+
+
+def on_page(lines: Iterable[LineT], page: int) -> tuple[list[LineT], bool]:
+    """Return the lines of a page, from 1, and whether there is a next page."""
+    start = (page - 1) * PAGE_LINES
+    found = list(islice(lines, start, start + PAGE_LINES + 1))
+    return found[:PAGE_LINES], len(found) > PAGE_LINES

@@ -10,7 +10,7 @@ from modnorm.analysis.distillation import is_distillation, load_distillation
 from modnorm.analysis.run import load_run, stored_spec
 from modnorm.analysis.run_files import RESULTS, not_a_run, runs_inside
 from modnorm.errors import InvalidInputError
-from modnorm.web.queries import PAGE_LINES
+from modnorm.web.queries import on_page
 from modnorm.web.sources import FINISHED, Headline, RunPage, Status, ViewedRun, unknown_run
 
 ReadStatus = Callable[[Path], Status]
@@ -64,10 +64,9 @@ class DirectoryCatalog:
 
     def runs(self, page: int) -> RunPage:
         """Return one page of the present runs, in the order of the paths."""
-        found, start = list(self._paths_by_name().items()), (page - 1) * PAGE_LINES
-        shown = found[start : start + PAGE_LINES]
+        shown, more = on_page(self._paths_by_name().items(), page)
         runs = [view_directory(path, name, self._read_status) for name, path in shown]
-        return RunPage(runs, page, len(found) > start + PAGE_LINES)
+        return RunPage(runs, page, more)
 
     def run(self, name: str) -> ViewedRun:
         found = self._paths_by_name()
