@@ -41,7 +41,7 @@ from modnorm.training.trainer_setup import (
     EncodedExamples,
     TrainerSetup,
     encode_examples,
-    halved,
+    largest_divisor,
     make_trainer,
     micro_batch,
     read_examples,
@@ -160,7 +160,7 @@ class _Training:
                         field="training.max_length",
                         remedy="lower it, use lora, or a larger GPU",
                     ) from error
-            size = halved(self._job.training.batch_size, size)
+            size = largest_divisor(self._job.training.batch_size, size // 2)
             # Smaller micro-batches start again, since their sums are rounded otherwise.
             shutil.rmtree(self._setup.state, ignore_errors=True)
             gc.collect()

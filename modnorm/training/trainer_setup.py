@@ -216,10 +216,9 @@ def micro_batch(setup: TrainerSetup, longest: int) -> int:
     memory = CPU_BYTES
     if setup.device.type == "cuda":
         memory = int(GPU_SHARE * torch.cuda.get_device_properties(setup.device).total_memory)
-    batch, fits = setup.training.batch_size, max(1, memory // (longest * token))
-    return max(size for size in range(1, min(batch, fits) + 1) if batch % size == 0)
+    return largest_divisor(setup.training.batch_size, memory // (longest * token))
 
 
-def halved(batch: int, size: int) -> int:
-    """Return the largest divisor of the effective batch that is at most half of `size`."""
-    return max(each for each in range(1, max(1, size // 2) + 1) if batch % each == 0)
+def largest_divisor(batch: int, most: int) -> int:
+    """Return the largest divisor of the effective batch up to a size; 1 if that is below 1."""
+    return max(size for size in range(1, max(1, min(batch, most)) + 1) if batch % size == 0)
