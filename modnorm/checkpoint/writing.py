@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from modnorm.checkpoint.checkpoint_files import CARD, SINGLE, load_config, weight_files
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights, rounded, weights_sha256
+from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, rounded, weights_sha256
 from modnorm.errors import ConflictError, UnavailableError
 from modnorm.files import write_fault
 
@@ -65,7 +65,7 @@ def write_checkpoint(
                 copy.parent.mkdir(exist_ok=True)
                 shutil.copyfile(path, copy)
         content = load_config(draft / _CONFIG)
-        changed = _with_dtype(content, str(dtype).removeprefix("torch."))
+        changed = _with_dtype(content, dtype_name(dtype))
         if changed != content:
             text = json.dumps(changed, indent=2)
             (draft / _CONFIG).write_text(f"{text}\n", encoding="utf-8")
@@ -155,7 +155,7 @@ def cast_checkpoint(checkpoint: Checkpoint, dtype: torch.dtype, directory: Path)
     card, notes = stored.directory / CARD, {}
     if card.is_file():
         text = card.read_text(encoding="utf-8", errors="replace")
-        name = str(dtype).removeprefix("torch.")
+        name = dtype_name(dtype)
         notes[CARD] = (
             f"{text}\n## Cast\n\n`modnorm cast` wrote the weights in {name}. This card, and the "
             "files that it names, describe the weights before the cast.\n"

@@ -4,7 +4,7 @@ import signal
 import time
 from collections.abc import Sequence
 
-from modnorm.errors import EngineError, InvalidInputError
+from modnorm.errors import EngineError, InvalidInputError, shortened
 from modnorm.sandbox.jail.interpreter import EXIT_MEMORY
 from modnorm.sandbox.jail.jail_messages import EndReason, WardenReport
 from modnorm.sandbox.planning import Ask, Expression, NotJudgeableError, Step, plan_test
@@ -26,8 +26,6 @@ def holds(condition: Expression, ask: Ask) -> bool:
 MAX_TESTS = 2**17
 """Most characters of a program's tests: the trusted process parses and evaluates them."""
 
-_SHOWN = 200
-
 _REMEDY = (
     "compare a call with a value, `assert CALL == VALUE`; write out other operators' values; "
     "write `import math` for `from math import sqrt`; move a definition to the set-up code"
@@ -35,8 +33,7 @@ _REMEDY = (
 
 
 def _shown(source: str) -> str:
-    text = " ".join(source.split())
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return shortened(" ".join(source.split()))
 
 
 def plan_tests(program: Program) -> tuple[Sequence[Step], ...]:

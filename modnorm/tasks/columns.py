@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, shortened
 from modnorm.files import canonical_json
 from modnorm.tasks.protocol import Judgement, Message, Row
 
@@ -104,13 +104,11 @@ _FLAGS: Mapping[str, bool] = {
     "": False,
 }
 _DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
-_SHOWN = 200
 
 
 def quoted(columns: Iterable[str]) -> str:
     """Return column names for an error, cut if they are many."""
-    names = ", ".join(map(repr, columns))
-    return names if len(names) <= _SHOWN else f"{names[:_SHOWN]}..."
+    return shortened(", ".join(map(repr, columns)))
 
 
 def whole(value: object) -> object:

@@ -17,6 +17,7 @@ from vllm.v1.executor import Executor
 
 from modnorm.checkpoint.families import Layout
 from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import dtype_name
 from modnorm.engines.protocol import Finish
 from modnorm.engines.settings import STAGE, Drafts, EngineSettings
 from modnorm.engines.vllm.internals.drafting import (
@@ -173,7 +174,7 @@ def engine_arguments(
     arguments: dict[str, object] = {
         "model": str(checkpoint.directory),
         "skip_tokenizer_init": True,
-        "dtype": str(dtype).removeprefix("torch."),
+        "dtype": dtype_name(dtype),
         "seed": 0,
         "max_model_len": _longest(checkpoint, settings),
         "max_num_seqs": sizes.sequences,
