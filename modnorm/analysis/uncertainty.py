@@ -23,6 +23,7 @@ class ConfidenceInterval(NamedTuple):
 
     @property
     def percent(self) -> "ConfidenceInterval":
+        """The interval of a fraction in percent."""
         return ConfidenceInterval(100 * self.lower, 100 * self.upper)
 
 

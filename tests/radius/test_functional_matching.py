@@ -1,4 +1,4 @@
-from collections import Counter
+from collections import defaultdict
 from dataclasses import replace
 from itertools import product
 from statistics import fmean
@@ -122,7 +122,7 @@ def test_shares_of_resamples_are_those_of_all_equally_likely_draws(plan, folder)
         hidden = fmean([condition.candidates[index].hidden for index in drawn])
         return condition.model_copy(update={"kl": kl, "hidden": hidden})
 
-    exact = Counter()
+    exact = defaultdict[float, float](float)
     for drawn in product(range(2), repeat=2):
         found = [
             (one.radius, objective(mean(one, drawn), mean(document.reference, drawn)))
