@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import reduce
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import and_, itemgetter
 from pathlib import Path
 from types import MappingProxyType, NoneType
@@ -192,8 +192,11 @@ def _read(
         dataset.field(name) == value for name, value in wanted.items() if value is not None
     ]
     chosen = reduce(and_, conditions) if conditions else None
-    batches = dataset.dataset(path).to_batches(columns=columns, filter=chosen)
-    return (line for batch in batches for line in batch.to_pylist())
+    # A scan of the whole file would read all of it ahead of a slow reader.
+    (file,) = dataset.dataset(path).get_fragments()
+    groups = file.split_by_row_group(chosen)
+    batches = (group.to_batches(columns=columns, filter=chosen) for group in groups)
+    return (line for batch in chain.from_iterable(batches) for line in batch.to_pylist())
 
 
 def _check_columns(path: Path, schema: pa.Schema) -> None:

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from modnorm.analysis.parquet_files import (
@@ -87,6 +88,17 @@ def test_answers_of_several_row_groups_keep_their_order(tmp_path):
     assert list(read_answers(tmp_path)) == many
     wanted = {"candidate": GROUP_LINES // 7}
     assert list(read_answers(tmp_path, **wanted)) == [one for one in many if accepts(wanted, one)]
+
+
+def test_a_reader_holds_few_row_groups_of_a_large_file(tmp_path):
+    text = "x" * 1_000
+    count = 16 * GROUP_LINES
+    write_answers(tmp_path, (replace(ANSWER, row=row, completion=text) for row in range(count)))
+    before, most = pa.total_allocated_bytes(), 0
+    for answer in read_answers(tmp_path):
+        if answer.row % 500 == 0:
+            most = max(most, pa.total_allocated_bytes() - before)
+    assert most < 4 * GROUP_LINES * len(text)
 
 
 @pytest.mark.parametrize(
