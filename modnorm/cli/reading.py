@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import fields
 from functools import partial
 from itertools import chain, islice
 from math import inf
@@ -15,6 +15,8 @@ from modnorm.cli.options import Run, RunServer, open_run, opt
 from modnorm.errors import NotFoundError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from modnorm.analysis.candidates import CandidateRecord
     from modnorm.analysis.run import Run as FinishedRun
     from modnorm.analysis.votes import VoteRecord
@@ -67,7 +69,7 @@ def candidates(run: Run, *, limit: Limit = _TABLE_LINES, server: RunServer = Non
             )
         )
     echo_table(headings, rows, {"state"})
-    _say_rest(len(found) - limit)
+    _say_rest(len(found) > limit)
 
 
 def _number(reward: float | None) -> str:
@@ -239,10 +241,15 @@ def _wrote_json(records: Iterable[RecordT]) -> bool:
     if output.as_json:
         separator = "["
         for record in records:
-            typer.echo(f"{separator}\n{json.dumps(asdict(record))}", nl=False)
+            typer.echo(f"{separator}\n{json.dumps(record, default=_values)}", nl=False)
             separator = ","
         typer.echo("\n]" if separator == "," else "[]")
     return output.as_json
+
+
+def _values(record: "DataclassInstance") -> dict[str, object]:
+    """Return the fields of a record; `dataclasses.asdict` copies each value deeply."""
+    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 def _show(
@@ -254,18 +261,17 @@ def _show(
 ) -> None:
     """Show a single record whole, several as a table of at most `limit` lines."""
     first = list(islice(records, limit))
-    rest = sum(1 for _ in records)
-    if len(first) == 1 and not rest:
+    has_more = next(records, None) is not None
+    if len(first) == 1 and not has_more:
         whole(first[0])
     else:
         listed(first)
-        _say_rest(rest)
+        _say_rest(has_more)
 
 
-def _say_rest(rest: int) -> None:
-    """Say how many lines a table leaves out."""
-    if rest > 0:
-        say(f"{rest} more lines; --limit shows more, --json all")
+def _say_rest(has_more: bool) -> None:  # noqa: FBT001 - its name says it
+    if has_more:
+        say("more lines follow; --limit shows more, --json all")
 
 
 def _short(text: str | None, *, end: bool = False) -> str:

@@ -1,5 +1,8 @@
+from itertools import islice
+
 import pytest
 
+from modnorm.analysis.run import Run
 from modnorm.tasks import Judgement
 from tests.scripted_services import write_stored
 
@@ -58,6 +61,20 @@ def test_a_single_answer_is_shown_whole(printed, source):
         "completion",
         "so 8",
     ]
+
+
+@pytest.mark.parametrize("command", ["answers", "votes"])
+def test_a_table_reads_no_further_than_it_shows(modnorm, source, monkeypatch, command):
+    read = getattr(Run, command)
+
+    def first_lines(*arguments, **options):
+        yield from islice(read(*arguments, **options), 3)
+        pytest.fail("the table reads on")
+
+    monkeypatch.setattr(Run, command, first_lines)
+    code, out, err = modnorm(command, *source, "--limit", 2)
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert "--limit shows more" in err
 
 
 @pytest.mark.parametrize(
