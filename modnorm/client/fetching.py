@@ -45,15 +45,19 @@ def save_run_to(client: Connection, experiment_id: str, directory: Path) -> None
         save_run(client, experiment_id, directory)
 
 
-def cached_run(client: Connection, experiment_id: str) -> Path:
-    """Return the directory of a finished experiment in the cache; missing files are fetched."""
+def cached_run(client: Connection, experiment_id: str, *, tables: bool = True) -> Path:
+    """Return the directory of a finished experiment in the cache; missing files are fetched.
+
+    Without `tables`, missing Parquet files are not: answers take hundreds of MB.
+    """
     settings = ClientSettings()
     settings.check_cache()
     files = list_run_files(client, experiment_id)
     content = "".join(f"{file.name} {file.digest}\n" for file in files)
     key = hashlib.sha256(content.encode()).hexdigest()[:_KEY]
     directory = settings.cache / "runs" / key / experiment_id
-    _fetch(client, experiment_id, files, directory)
+    wanted = [file for file in files if tables or not file.name.endswith(".parquet")]
+    _fetch(client, experiment_id, wanted, directory)
     return directory
 
 

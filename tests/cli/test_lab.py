@@ -104,6 +104,16 @@ def test_a_finished_experiment_is_shown_with_its_ensembles(printed, gsm8k_lab, c
     assert "50.0 %" in out
 
 
+def test_answers_are_fetched_only_for_a_command_that_reads_them(
+    printed, modnorm_json, gsm8k_lab, tmp_path
+):
+    source = ("e1", "--server", gsm8k_lab)
+    printed("show", *source)
+    assert not list((tmp_path / "cache").rglob("*.parquet"))
+    assert modnorm_json("answers", *source)
+    assert "N=4 K=2" in printed("show", *source)
+
+
 @pytest.mark.usefixtures("quick_retries")
 def test_a_lab_that_is_away_for_a_moment_is_followed_on(
     printed, serve_directory, gsm8k_experiment, gsm8k_stored
