@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import reduce
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from operator import and_, itemgetter
 from pathlib import Path
 from types import MappingProxyType, NoneType
@@ -165,7 +166,8 @@ def read_frame(
         columns = list(columns)  # pyarrow takes no other sequence
         for column in columns:
             require_name(column, schema.names, "columns", "column")
-    frame: pd.DataFrame = parquet.read_table(path, columns=columns).to_pandas()
+    with _reading(path):
+        frame: pd.DataFrame = parquet.read_table(path, columns=columns).to_pandas()
     return frame
 
 
@@ -186,24 +188,32 @@ def _read(
     wanted: Mapping[str, Wanted],
     columns: Sequence[str] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Return the lines with the wanted values; row groups without any are not decoded."""
+    """Yield the lines with the wanted values; row groups without any are not decoded."""
     _check_columns(path, schema)
     conditions = [
         dataset.field(name) == value for name, value in wanted.items() if value is not None
     ]
     chosen = reduce(and_, conditions) if conditions else None
-    # A scan of the whole file would read all of it ahead of a slow reader.
-    (file,) = dataset.dataset(path).get_fragments()
-    groups = file.split_by_row_group(chosen)
-    batches = (group.to_batches(columns=columns, filter=chosen) for group in groups)
-    return (line for batch in chain.from_iterable(batches) for line in batch.to_pylist())
+    with _reading(path):
+        # A scan of the whole file would read all of it ahead of a slow reader.
+        (file,) = dataset.dataset(path).get_fragments()
+        for group in file.split_by_row_group(chosen):
+            for batch in group.to_batches(columns=columns, filter=chosen):
+                yield from batch.to_pylist()
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Convert errors of a missing or damaged file."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from error
 
 
 def _check_columns(path: Path, schema: pa.Schema) -> None:
-    try:
+    with _reading(path):
         found = parquet.read_schema(path)
-    except (OSError, pa.ArrowException) as error:
-        raise unreadable(path, error) from error
     if not found.equals(schema):
         raise InvalidInputError(
             f"{path} has other columns than this version writes", field="run", remedy=REWRITE

@@ -162,6 +162,20 @@ def test_a_file_with_other_columns_is_refused(tmp_path):
         next(read_answers(tmp_path))
 
 
+@pytest.mark.parametrize(
+    "read",
+    [lambda path: next(read_votes(path.parent)), lambda path: read_frame(path, VOTE_SCHEMA)],
+)
+def test_a_damaged_part_of_a_file_is_an_error_with_the_remedy(tmp_path, read):
+    write_votes(tmp_path, (replace(VOTE, row=row) for row in range(1_000)))
+    path = tmp_path / "votes.parquet"
+    content = path.read_bytes()
+    path.write_bytes(bytes(byte ^ 90 for byte in content[:2_000]) + content[2_000:])
+    with pytest.raises(InvalidInputError, match=r"votes\.parquet") as raised:
+        read(path)
+    assert "writes its files again" in str(raised.value.remedy)
+
+
 def test_a_broken_write_leaves_the_old_file(answers, tmp_path):
     def broken():
         yield from answers
