@@ -3,6 +3,7 @@
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from psycopg import Connection as PostgresConnection
 
 
-_GROWN = "tables that have grown"
+_STORED = "number of stored rows by table"
 _ROWS_AT_A_TIME = 1_000
 
 logger = logging.getLogger(__name__)
@@ -39,12 +40,10 @@ def insert_rows(
     """Store any number of rows of one table in bounded memory."""
     # The insert of a mapped class would make each mapping an object's state first.
     statement = insert(SQLModel.metadata.tables[str(table.__tablename__)])
-    stored, remaining = 0, iter(rows)
+    stored, remaining = session.info.setdefault(_STORED, Counter()), iter(rows)
     while batch := list(islice(remaining, _ROWS_AT_A_TIME)):
         session.execute(statement, batch)
-        stored += len(batch)
-    if stored >= _ROWS_AT_A_TIME:
-        session.info.setdefault(_GROWN, set()).add(table.__tablename__)
+        stored[table.__tablename__] += len(batch)
 
 
 def analyse_grown(engine: Engine, session: Session) -> None:
@@ -52,9 +51,9 @@ def analyse_grown(engine: Engine, session: Session) -> None:
 
     Errors are only logged: the rows are stored, and Postgres analyses the table itself later.
     """
-    for table in sorted(session.info.pop(_GROWN, ())):
+    for table, count in sorted(session.info.pop(_STORED, {}).items()):
         try:
-            if engine.dialect.name == "postgresql":
+            if engine.dialect.name == "postgresql" and count >= _ROWS_AT_A_TIME:
                 with engine.begin() as connection:
                     connection.exec_driver_sql(_ANALYSE_WAIT)
                     connection.exec_driver_sql(f"ANALYZE {table}")

@@ -48,6 +48,16 @@ def test_rolled_back_scores_are_not_used(world, engine):
         assert connection.execute(KNOWN).scalar_one() <= 0
 
 
+def test_rows_that_are_stored_in_parts_count_together(world, engine):
+    """The votes of a run are stored one ensemble after the other."""
+    created = world.create("first", size=MANY, ensemble_sizes=[1])
+    with world.database.write() as session:
+        for place, descriptor in DRAWN.items():
+            add_candidates(session, created, {place: descriptor})
+    with engine.connect() as connection:
+        assert connection.execute(KNOWN).scalar_one() == MANY
+
+
 SESSIONS = text(
     "SELECT count(*) FROM pg_stat_activity "
     "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
