@@ -86,6 +86,7 @@ def accuracy_of(metric: float | None, rows: int, correct: int | None = None) -> 
 
 
 def search_entry(run: Run, model: str, size: int) -> SearchEntry:
+    """Return the held-out figures of a round's search, at its largest N and K = `size`."""
     ensemble = max(
         (each for each in run.document["ensembles"] if each["ensemble_size"] == size),
         key=lambda each: each["population"],

@@ -147,6 +147,7 @@ def draw_plots(data: PlotData) -> dict[str, bytes]:
 
 
 def draw_plot(name: str, data: PlotData, image: Image = "png") -> bytes:
+    """Return one plot by one of the names that `plot_names` returns."""
     return draw_panels([partial(_DRAWINGS[name], data=data)], image)
 
 

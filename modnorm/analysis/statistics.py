@@ -60,6 +60,7 @@ class VoteAgreement:
 def prefix_statistics(
     rewards: Sequence[float | None], population: int, base: float | None
 ) -> PrefixStatistics:
+    """Summarise the first `population` candidates; failed ones are excluded."""
     scored = [reward for reward in rewards[:population] if reward is not None]
     if not scored:
         raise InvalidInputError(f"none of the first {population} candidates is scored")
@@ -220,6 +221,7 @@ def heldout_interval(run: RunData, metric: float | None) -> ConfidenceInterval |
 
 
 def iterative_entry(run: RunData) -> IterativeEntry | None:
+    """Return the entry of an iterative run; None for another run."""
     if not run.states:
         return None
     names = StateEntry.__annotations__.keys() - {"heldout_interval"}

@@ -235,6 +235,7 @@ def distil(
 
 
 def settings_of(spec: "ExperimentSpec") -> "DistillationSpec":
+    """Return the section `distillation` of a spec."""
     if spec.distillation is None:
         raise InvalidInputError(
             "is missing: this spec is a search",

@@ -46,6 +46,7 @@ def ranked_candidate(run: Run, rank: int) -> Ranked:
 
 
 def trained_lineage(run: Run) -> Lineage:
+    """Return the lineage of the state that a run reports."""
     if run.spec.iterative is None:
         raise InvalidInputError(
             f"{run.spec.method.name} drew candidates and trained no model",

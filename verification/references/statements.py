@@ -182,6 +182,7 @@ def tasks() -> Sequence[str]:
 
 
 def state(task: str, rows: Sequence[RawRow]) -> Iterator[Statement]:
+    """Yield all statements for the rows of a task."""
     truth_of, words_of = _TASKS[task]
     truths = [truth_of(raw) for _, raw in rows]
     for index, (place, raw) in enumerate(rows):

@@ -259,6 +259,7 @@ class Experiment(SQLModel, table=True):
         return self.jobs_done + self.jobs_failed < self.jobs_total
 
     def rows_of(self, split: Split) -> tuple[str, int]:
+        """Return digest and number of the rows of a split."""
         match split:
             case Split.SELECTION:
                 return self.selection_digest, self.selection_rows
