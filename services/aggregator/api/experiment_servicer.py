@@ -33,9 +33,9 @@ MAX_REQUEST_ID = 128
 MAX_PAGE = 1000
 CHUNK_BYTES = 512 * 1024
 PAGE_BYTES = 2 * 2**20
-"""Size that ends a page of experiments, well below gRPC's default message limit.
-
-No spec is larger, since most calls of its experiment read it."""
+"""Size that ends a page of experiments, well below gRPC's default message limit."""
+MAX_SPEC_BYTES = PAGE_BYTES
+"""Most calls of an experiment read its spec."""
 _WATCH_BATCH = 200
 _WRITERS = 8
 """Calls at once that may make a run directory. Each takes seconds, and all but one wait."""
@@ -94,9 +94,9 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             if record is None:
                 await self._admissions.check_questions(admission)
         else:
-            if (size := request.spec.ByteSize()) > PAGE_BYTES:
+            if (size := request.spec.ByteSize()) > MAX_SPEC_BYTES:
                 raise InvalidInputError(
-                    f"the spec takes {size} bytes, the limit is {PAGE_BYTES}",
+                    f"the spec takes {size} bytes, the limit is {MAX_SPEC_BYTES}",
                     field="spec",
                     remedy="shorten it, for example choose the radius with fewer rows",
                 )
