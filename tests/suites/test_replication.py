@@ -12,7 +12,7 @@ from modnorm.analysis.run_files import ANSWERS
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import read_suite
 from scripts.joined_copies import join_copies
-from scripts.recorded_tables import Recorded, tables_beyond
+from scripts.recorded_tables import Recorded, matching_tables, tables_beyond
 from scripts.replication import CELLS, collect
 from scripts.replication_tables import BEGIN, END, _difference_row, write_tables
 from scripts.run_copies import unpack_run
@@ -104,6 +104,11 @@ def test_a_seed_of_two_runs_counts_once_in_further_analyses(tmp_path):
     told = "\n".join(tables_beyond(pool))
     assert "coder-1.5b countdown randopt N=300, seeds: 1 |" in told
     assert "seeds: 2" not in told
+
+
+def test_the_recorded_matching_is_tabled():
+    (table,) = matching_tables(ROOT / "replication/matchings")
+    assert table in (ROOT / "replication/tables.md").read_text()
 
 
 def test_the_same_candidates_are_compared_as_the_files_of_candidates_say(tmp_path):
