@@ -67,7 +67,9 @@ def matching_tables(folder: Path) -> Iterator[str]:
             figures = f"{each.kl:.4f}", f"{each.hidden:.4f}", found
             rows.append((f"{each.radius:g}", *figures, f"{100 * share:.0f}"))
         table = markdown_table(("R", "KL", "hidden", "J", "chosen by resamples (%)"), rows)
-        made = f"`{origin['command']}` at {origin['commit']} on an {origin['card']}"
+        made = (
+            f"`{origin['command']}` at {origin['commit']} on an {origin['card']}; {origin['note']}"
+        )
         yield f"### Functional matching of {archive.stem}\n\n{made}.\n\n{table}\n"
 
 
