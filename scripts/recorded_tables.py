@@ -234,9 +234,9 @@ def _confidence_rows(runs: Sequence[Recorded]) -> Iterator[tuple[str, ...]]:
 def _same_candidate_rows(
     runs: Mapping[str, Mapping[object, Recorded]],
 ) -> Iterator[tuple[str, ...]]:
-    """Yield how alike two methods rank the candidates of the same seeds."""
+    """Yield how alike Modular Norm and another method rank the candidates of the same seeds."""
     for name, found in runs.items():
-        model, task, method, size = name.split(" ")
+        model, task, method, size = name.rsplit(" ", 3)
         if method == "modular_norm":
             continue
         full = runs.get(f"{model} {task} modular_norm {size}", {})

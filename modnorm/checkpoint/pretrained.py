@@ -101,8 +101,12 @@ def _decoder(checkpoint: Checkpoint) -> "PreTrainedConfig":
 
 
 _REFUSALS = (
-    *(LookupError, TypeError, ValueError, AttributeError, AssertionError),
+    AssertionError,
+    AttributeError,
+    LookupError,
     StrictDataclassError,
+    TypeError,
+    ValueError,
 )
 """Errors of transformers and torch about a configuration."""
 

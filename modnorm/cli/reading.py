@@ -26,6 +26,7 @@ RecordT = TypeVar("RecordT", "AnswerRecord", "VoteRecord", "CandidateRecord")
 Limit = Annotated[int, opt("--limit LINES", "Most lines of the table.", min=1)]
 Row = Annotated[int | None, opt("--row INDEX", "Only this row.", min=0)]
 _TABLE_LINES = 50
+_MORE = "more lines follow; --limit shows more, --json all"
 _SHORT = 60
 """Characters of a text that a cell shows."""
 _NAMED = 10
@@ -69,7 +70,8 @@ def candidates(run: Run, *, limit: Limit = _TABLE_LINES, server: RunServer = Non
             )
         )
     echo_table(headings, rows, {"state"})
-    _say_rest(len(found) > limit)
+    if len(found) > limit:
+        say(_MORE)
 
 
 def _number(reward: float | None) -> str:
@@ -266,12 +268,8 @@ def _show(
         whole(first[0])
     else:
         listed(first)
-        _say_rest(has_more)
-
-
-def _say_rest(has_more: bool) -> None:  # noqa: FBT001 - its name says it
-    if has_more:
-        say("more lines follow; --limit shows more, --json all")
+        if has_more:
+            say(_MORE)
 
 
 def _short(text: str | None, *, end: bool = False) -> str:
