@@ -122,8 +122,8 @@ _SAME = (
 )
 _RESCORED = (
     "scorer",
-    "selection answers judged otherwise (%)",
-    "held-out answers judged otherwise (%)",
+    "selection answers with another reward or vote (%)",
+    "held-out answers with another reward or vote (%)",
     "metric of",
     "by its own scorer",
     "by this scorer",

@@ -250,7 +250,7 @@ def _show_rescored(document: "RescoredDocument") -> None:
     headings = ("held-out", document["old_scorer"], document["new_scorer"], "selected anew")
     echo_table(headings, rows)
     for judged, name in ((document["selection"], "selection"), (document["heldout"], "held-out")):
-        echo(f"{judged['changed']} of {judged['total']} {name} answers are judged otherwise")
+        echo(f"{judged['changed']} of {judged['total']} {name} answers get another reward or vote")
     missing = {index for each in document["ensembles"] for index in each["reselected"]["missing"]}
     if missing:
         names = ", ".join(map(str, sorted(missing)))

@@ -39,7 +39,7 @@ class JudgedSplit(TypedDict):
 
     total: int
     changed: int
-    """Answers that the new scorer judges otherwise."""
+    """Answers with another reward, verdict or vote, be it only written otherwise."""
 
 
 class RescoredModel(TypedDict):
@@ -156,7 +156,7 @@ class _Judgements:
     judged: Counter[str]
     """Answers by split."""
     changed: Counter[tuple[int, str]]
-    """Answers that are judged otherwise."""
+    """Answers with another reward, verdict or vote."""
 
     def split(self, name: str) -> JudgedSplit:
         changed = sum(count for (_, split), count in self.changed.items() if split == name)

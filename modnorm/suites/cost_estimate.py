@@ -48,7 +48,7 @@ _GAP_SECONDS = 0.2
 """Between two candidates, and while the last sequences of one leave the batch small."""
 _BYTES = 2
 """Of a weight in bfloat16."""
-_TOKENS = {"countdown": 680, "gsm8k": 300, "math500": 500, "olympiadbench": 800, "mbpp": 200}
+_TOKENS = {"countdown": 680, "gsm8k": 300, "math500": 600, "olympiadbench": 800, "mbpp": 200}
 """Tokens of an answer by task, less those that drafts save, where the cap is no lower; otherwise
 answers reach the cap."""
 _DRIVER = Path("/proc/driver/nvidia/gpus")
