@@ -1,7 +1,7 @@
 """Load test of a lab's control plane with simulated evaluators and no model.
 
     python -m benchmarks.control_plane [--sizes 1000 6000] [--evaluators 400]
-        [--work-seconds 0.92] [--postgres FOLDER]
+        [--work-seconds 0.92]
 
 Starts Postgres (durable, default settings), Redis, the sampler and the aggregator in separate
 processes, and simulated evaluators in another. For each size an experiment is created over gRPC.
@@ -18,7 +18,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import quantiles
 
 from benchmarks.control_plane.evaluators import Measured
@@ -45,9 +44,9 @@ class Lab:
     """Ids of the servers' processes by name."""
 
 
-def _start(stack: ExitStack, options: argparse.Namespace) -> Lab:
+def _start(stack: ExitStack) -> Lab:
     cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="modnorm-"))
-    postgres = stack.enter_context(database(DATABASE, options.postgres))
+    postgres = stack.enter_context(database(DATABASE))
     redis = stack.enter_context(broker())
     sampler_target, sampler = stack.enter_context(service("sampler", {"cache_dir": cache}))
     settings = {
@@ -175,10 +174,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--work-seconds", type=float, default=0.92, help="mean seconds of a job's work"
     )
-    parser.add_argument("--postgres", type=Path, help="folder of Postgres's programs")
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
-        lab = _start(stack, options)
+        lab = _start(stack)
         for size in options.sizes:
             _measure(lab, size, options)
 

@@ -29,8 +29,8 @@ def longest_silence(stall_seconds: float) -> float:
 class ReleasedError(Exception):
     """The worker releases the job unfinished; the job is not at fault."""
 
-    def __init__(self, reason: str = "the worker is stopping") -> None:
-        super().__init__(reason)
+    def __init__(self) -> None:
+        super().__init__("the worker is stopping")
 
 
 class Heartbeats:

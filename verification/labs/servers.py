@@ -39,11 +39,10 @@ def free_port() -> int:
             return port
 
 
-def find_program(*names: str, folder: Path | None = None) -> str:
-    """Return the path of the first installed program, from a folder, Debian's or PATH."""
+def find_program(*names: str) -> str:
+    """Return the path of the first installed program, from Debian's folders or PATH."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
-    folders = debian if folder is None else [folder]
-    path = os.pathsep.join([*map(str, folders), *os.get_exec_path(), os.defpath])
+    path = os.pathsep.join([*map(str, debian), *os.get_exec_path(), os.defpath])
     for name in names:
         if program := shutil.which(name, path=path):
             return program
@@ -112,28 +111,21 @@ class Server:
 
 
 class Database(Server):
-    """Postgres, as durable as in production unless settings say otherwise.
-
-    The default programs are those of the newest installed version.
-    """
+    """Postgres of the newest installed version, by default as durable as in production."""
 
     stop_signal = signal.SIGINT  # a fast shutdown: connections are closed
 
     def __init__(
-        self,
-        folder: Path,
-        log: Path,
-        settings: Mapping[str, object] | None = None,
-        programs: Path | None = None,
+        self, folder: Path, log: Path, settings: Mapping[str, object] | None = None
     ) -> None:
         port = free_port()
         self.target = f"127.0.0.1:{port}"
         self.server_url = f"postgresql://{USER}@{self.target}"
         self.url = f"{self.server_url}/postgres"
-        self._initdb = find_program("initdb", folder=programs)
+        self._initdb = find_program("initdb")
         own = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": folder}
         options = [f"--{name}={value}" for name, value in {**own, **(settings or {})}.items()]
-        command = [find_program("postgres", folder=programs), "-D", folder, *options]
+        command = [find_program("postgres"), "-D", folder, *options]
         super().__init__(command, folder, log)
 
     def create(self, *options: str) -> None:
@@ -163,12 +155,12 @@ class Database(Server):
 class Broker(Server):
     """Redis (or Valkey) with an append-only file, as in the deployment."""
 
-    def __init__(self, folder: Path, log: Path, programs: Path | None = None) -> None:
+    def __init__(self, folder: Path, log: Path) -> None:
         port = free_port()
         self.target = f"127.0.0.1:{port}"
         self.url = f"redis://{self.target}/0"
         command = [
-            *(find_program("redis-server", "valkey-server", folder=programs), "--port", port),
+            *(find_program("redis-server", "valkey-server"), "--port", port),
             *("--bind", "127.0.0.1", "--save", "", "--dir", folder),
             *("--appendonly", "yes", "--maxmemory-policy", "noeviction"),
         ]
@@ -184,22 +176,20 @@ class Broker(Server):
 
 
 @contextmanager
-def database(
-    settings: Mapping[str, object] | None = None, programs: Path | None = None
-) -> Iterator[Database]:
+def database(settings: Mapping[str, object] | None = None) -> Iterator[Database]:
     """Run Postgres with an empty cluster in a temporary directory inside the context."""
     with _folder() as folder:
-        made = Database(owned(folder / "data"), folder / "log", settings, programs)
+        made = Database(owned(folder / "data"), folder / "log", settings)
         made.create()
         with made.running():
             yield made
 
 
 @contextmanager
-def broker(programs: Path | None = None) -> Iterator[Broker]:
+def broker() -> Iterator[Broker]:
     """Run an empty Redis in a temporary directory inside the context."""
     with _folder() as folder:
-        made = Broker(owned(folder / "data"), folder / "log", programs)
+        made = Broker(owned(folder / "data"), folder / "log")
         with made.running():
             yield made
 
