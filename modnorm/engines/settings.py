@@ -60,7 +60,7 @@ class StartStage:
     def __init__(self) -> None:
         self.text = ""
         """The stage in words; empty while no engine starts."""
-        self._on_change = _ignore
+        self._on_change: Callable[[], None] = lambda: None
 
     def enter(self, text: str) -> None:
         self.text = text
@@ -77,10 +77,6 @@ class StartStage:
     def observe(self, on_change: Callable[[], None]) -> None:
         """Call a function at each change from now on, instead of an earlier one."""
         self._on_change = on_change
-
-
-def _ignore() -> None:
-    return None
 
 
 STAGE = StartStage()

@@ -15,10 +15,6 @@ ResultT = TypeVar("ResultT")
 logger = logging.getLogger(__name__)
 
 
-def _ignore(_result: object) -> None:
-    """Do nothing."""
-
-
 class ShieldedTasks:
     """Runs writes with their follow-up; used in one event loop.
 
@@ -32,7 +28,7 @@ class ShieldedTasks:
     async def run(
         self,
         work: Coroutine[object, object, ResultT],
-        undelivered: Callable[[ResultT], None] = _ignore,
+        undelivered: Callable[[ResultT], None] = lambda _: None,
     ) -> ResultT:
         """Return the result of work that finishes even if the caller is cancelled."""
         task = self._start(work)
@@ -44,7 +40,7 @@ class ShieldedTasks:
 
     def start(self, work: Coroutine[object, object, object]) -> None:
         """Run work without a caller."""
-        self._start(work).add_done_callback(lambda ended: _end(ended, _ignore))
+        self._start(work).add_done_callback(lambda ended: _end(ended, lambda _: None))
 
     async def settle(self) -> None:
         """Wait until all work has finished."""

@@ -216,7 +216,8 @@ class VllmEngine(CandidateEngine):
                 elif steps % CHECK_EVERY == 0:
                     self._require_finite(next(checks))
                 for output in finished:
-                    self._feed_answer(output)
+                    if self._feed:
+                        self._feed.add(output.request_id, output.outputs[0].token_ids)
                     yield self._completion(output, waiting.pop(output.request_id))
         finally:
             if self._waiting is waiting:  # not a generator that is closed after the next began
@@ -242,10 +243,6 @@ class VllmEngine(CandidateEngine):
     def _name(self, prompt: Sequence[int]) -> str:
         """Return the id of the next request."""
         return self._feed.name(self._requests, prompt) if self._feed else str(self._requests)
-
-    def _feed_answer(self, request: RequestOutput) -> None:
-        if self._feed:
-            self._feed.add(request.request_id, request.outputs[0].token_ids)
 
     def _sampling(self, index: int, limits: GenerationLimits) -> SamplingParams:
         sampling = limits.sampling

@@ -11,7 +11,6 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import weights_sha256
 from modnorm.engines.protocol import no_poll
 from modnorm.engines.vllm.serialization import (
-    Answer,
     Value,
     pack_descriptor,
     pack_lineage,
@@ -152,13 +151,12 @@ def _calling(method: str, engine: LLMEngine) -> AbstractContextManager[None]:
 
 
 def _values(method: str, answers: list[object]) -> list[Value]:
-    return [value_of(_as_answer(method, answer)) for answer in answers]
-
-
-def _as_answer(method: str, received: object) -> Answer:
-    if not isinstance(received, dict):
-        raise EngineError(f"vLLM's workers lack the method {method}")
-    return received
+    values = []
+    for answer in answers:
+        if not isinstance(answer, dict):
+            raise EngineError(f"vLLM's workers lack the method {method}")
+        values.append(value_of(answer))
+    return values
 
 
 def _unpack_shard(shard: Value) -> tuple[Block, bytes]:

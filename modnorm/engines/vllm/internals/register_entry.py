@@ -27,10 +27,6 @@ TESTED = "0.26 to 0.33"
 """Versions tested with an entry, unless the entry lists others."""
 
 
-def _always(_: object) -> bool:
-    return True
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RegisterEntry:
     """One use of vLLM beyond its public interface."""
@@ -48,7 +44,7 @@ class RegisterEntry:
     versions: str = TESTED
     """Tested versions of vLLM."""
     remedy: str = "use a version of vLLM from docs/vllm.md"
-    applies: Callable[[Any], bool] = _always
+    applies: Callable[[Any], bool] = lambda _: True
     """Whether this start uses the entry at all."""
 
     def is_used(self, subject: object) -> bool:
