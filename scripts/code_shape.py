@@ -1,25 +1,21 @@
-"""Print lines and modules by package: `python -m scripts.code_shape [--depth 2]`.
+"""Print lines and modules by package: `python -m scripts.code_shape`.
 
 Counted are the Python files that git tracks, without `tests/` and the generated `modnorm/v1/`
 (docs/adr/0014-a-third-smaller.md).
 """
 
-import argparse
 import subprocess
 from collections import Counter
 from pathlib import Path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--depth", type=int, default=2, help="levels of folders in the table")
-    options = parser.parse_args()
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     lines, modules = Counter[str](), Counter[str]()
     for path in map(Path, listed):
         if path.exists() and not str(path).startswith(("tests/", "modnorm/v1/")):
-            package = "/".join(path.parent.parts[: options.depth])
+            package = "/".join(path.parent.parts[:2])
             for place in (f"`{package}`", "all"):
                 lines[place] += len(path.read_text(encoding="utf-8").splitlines())
                 modules[place] += 1

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from modnorm.analysis.candidates import CANDIDATE_TYPES, ranked_candidates
-from modnorm.analysis.document import ResultsDocument, results_document
+from modnorm.analysis.document import results_document
 from modnorm.analysis.environments import environments_of, places
 from modnorm.analysis.parquet_files import (
     read_ballots,
@@ -38,7 +38,7 @@ def write_run(
     answers: Iterable[AnswerRecord] = (),
     *,
     started: float | None = None,
-) -> ResultsDocument:
+) -> None:
     """Write the files that follow from a run into a directory; older ones are replaced.
 
     Args:
@@ -68,7 +68,6 @@ def write_run(
     timings = _timings(run, None if started is None else time.monotonic() - started)
     write_file(directory / TIMINGS, encode_json(timings))
     write_file(directory / RESULTS, encode_json(document))
-    return document
 
 
 def _timings(run: RunData, report_seconds: float | None) -> dict[str, object]:

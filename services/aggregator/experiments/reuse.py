@@ -130,10 +130,10 @@ def _noise_digest(session: Session, scale_map_digest: str) -> str:
     return json_digest([scale_map.rank, active]) if active else ""
 
 
-def reuse_evaluations(session: Session, experiment: Experiment, jobs: Sequence[NewJob]) -> int:
-    """Finish the new jobs whose evaluations exist; return their number."""
+def reuse_evaluations(session: Session, experiment: Experiment, jobs: Sequence[NewJob]) -> None:
+    """Finish the new jobs whose evaluations exist."""
     if not experiment.spec.reuse:
-        return 0
+        return
     session.flush()
     chunks = _chunks(_found(session, jobs), _SHEETS_AT_A_TIME)
     reused = sum(_finish(session, experiment, chunk) for chunk in chunks)
@@ -142,7 +142,6 @@ def reuse_evaluations(session: Session, experiment: Experiment, jobs: Sequence[N
     for row in list(session.identity_map.values()):  # the few that the session holds as objects
         if isinstance(row, Job | Candidate) and row.experiment_id == experiment.id:
             session.refresh(row)
-    return reused
 
 
 def evaluations_of(
