@@ -17,11 +17,7 @@ DATABASE, RUNS = "modnorm.db", "runs"
 
 
 def read_unfinished(state: Path, spec_digest: str) -> Status | None:
-    """Return the state of the newest experiment of a spec; None if there is none.
-
-    Args:
-        state: Directory of the lab. It is only read.
-        spec_digest: Digest of the spec.
+    """Return the state of the newest experiment of a spec in a lab's directory, if there is one.
 
     Raises:
         ModnormError: the database cannot be read, or is of another version.

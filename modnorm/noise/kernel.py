@@ -61,19 +61,10 @@ def noise_kernel(
     COUNT: tl.constexpr,
     ALIGNED: tl.constexpr,
 ) -> None:
-    """Write the noise of rows of `width` elements, fp32 [rows, width], contiguous.
+    """Write the noise of rows of `width` elements, as `fill` does.
 
-    Args:
-        out: The noise.
-        magnitudes: See `fill`, as are `start` and `stride`.
-        key0: First key word, int32 with the word's bits.
-        key1: Second key word.
-        start: Number of the first element.
-        stride: Distance of the rows.
-        width: Elements of a row.
-        programs: Programs of a row.
-        COUNT: Counters of a program, a power of two.
-        ALIGNED: Whether each row begins and ends with a whole counter.
+    The key words are int32 with their bits. Each row has `programs` programs of COUNT counters, a
+    power of two. ALIGNED rows begin and end with a whole counter.
     """
     program = tl.program_id(0)
     row = (program // programs).to(tl.int64)

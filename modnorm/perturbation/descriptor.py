@@ -39,8 +39,6 @@ class Descriptor:
 def base_descriptor(scale_map_digest: str, noise: str) -> Descriptor:
     """Return the descriptor of the unperturbed model: seed 0, radius 0, no coefficients.
 
-    Args:
-        scale_map_digest: Digest of a scale map of method `base`, which has no active tensor.
-        noise: Name of the noise scheme; it generates nothing here.
+    Its scale map is of method `base` and has no active tensor, so the scheme generates nothing.
     """
     return Descriptor(noise, 0, BASE, 0.0, scale_map_digest, coefficients=())
