@@ -166,6 +166,8 @@ class ComparisonRow(TypedDict):
 
 def compare_runs(results: Sequence[Run]) -> list[ComparisonRow]:
     """Return one row for each run, in order, with its differences from the first run."""
+    if not results:
+        return []
     first = results[0]
     expected, environments = conditions_of(first.document), first.environments()
     rows = [_row(result, expected, environments) for result in results]
