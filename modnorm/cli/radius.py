@@ -212,7 +212,10 @@ def match(
     home = home_of(spec_file, "match", out)
     with interruptible(_RESUMES), _held(home):
         document = _measure(spec, tried, sigma, how, home)
-        _conclude(document, _matchings(document), home)
+        from modnorm.radius.functional_matching import choice_shares
+
+        shares = choice_shares(document)
+        _conclude(document, _matchings(document, shares), home, choice_shares=shares)
 
 
 def _measure(
@@ -247,9 +250,7 @@ def _measure(
         return functional_matching.match(plan, home, on_step=show)
 
 
-def _matchings(document: "MatchingDocument") -> Rows:
-    from modnorm.radius.functional_matching import choice_shares
-
+def _matchings(document: "MatchingDocument", shares: Sequence[float]) -> Rows:
     reference = document.reference
     first = "isotropic", f"{reference.radius:g}", f"{reference.kl:.3e}", f"{reference.hidden:.4f}"
     rows = [
@@ -262,7 +263,7 @@ def _matchings(document: "MatchingDocument") -> Rows:
             percent(share),
             "selected" if one.radius == document.radius else "",
         )
-        for one, share in zip(document.radii, choice_shares(document), strict=True)
+        for one, share in zip(document.radii, shares, strict=True)
     ]
     headings = ("method", "radius", "KL", "hidden", "J", "chosen in", "")
     return (headings, [(*first, "", "", ""), *rows])
@@ -284,14 +285,17 @@ def _held(out: Path) -> Iterator[None]:
         yield
 
 
-def _conclude(document: "GridDocument | MatchingDocument", shown: Rows, out: Path) -> None:
-    """Write `radius.json`, store the artifact, show it."""
+def _conclude(
+    document: "GridDocument | MatchingDocument", shown: Rows, out: Path, **figures: object
+) -> None:
+    """Write `radius.json`, store the artifact, show it; `figures` are only shown."""
     from modnorm.radius.artifact import GridRadius, RadiusArtifact, keep_artifact
 
     artifact, file = RadiusArtifact.of(document), out / "radius.json"
     write_file(file, artifact.to_json().encode())
     keep_artifact(artifact, settings().cache)
-    if emit_json({"digest": artifact.digest, "artifact": json.loads(artifact.to_json())}):
+    content = json.loads(artifact.to_json())
+    if emit_json({"digest": artifact.digest, "artifact": content, **figures}):
         return
     echo_table(*shown)
     echo(f"radius {document.radius:g}  {artifact.digest}")
