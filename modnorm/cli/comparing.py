@@ -85,9 +85,10 @@ def compare(
 def _load_runs(directories: Sequence[Path]) -> "list[FinishedRun]":
     """Return the finished runs of directories, folders or ids; stderr names those left out."""
     from modnorm.analysis.run import load_runs
-    from modnorm.analysis.run_files import finished_runs
+    from modnorm.analysis.run_files import VOTES, finished_runs
 
-    found = finished_runs([local_run(str(each)) for each in directories], note)
+    places = [local_run(str(each), tables=[VOTES]) for each in directories]
+    found = finished_runs(places, note)
     if not found:
         raise InvalidInputError(
             "none of the runs has finished",

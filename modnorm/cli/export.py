@@ -70,6 +70,7 @@ def export(
             field="adapters",
             remedy="give one of the two",
         )
+    from modnorm.analysis.run_files import DESCRIPTORS
     from modnorm.checkpoint.writing import require_new
     from modnorm.cli.predict import open_ensemble
     from modnorm.client import model_export
@@ -84,7 +85,7 @@ def export(
         )
         if manifest:
             check_output_file(out)
-            searched = open_run(run, server)
+            searched = open_run(run, server, tables=[DESCRIPTORS])
             ensemble = define_ensemble(searched, population, size)
             _write_manifest(ensemble, place, searched.rows("heldout")[0], out)
             return
@@ -99,7 +100,7 @@ def export(
         "give --manifest or --adapters for an ensemble, --rank for a candidate",
     )
     require_new(out)
-    found = open_run(run, server)
+    found = open_run(run, server, tables=[DESCRIPTORS])
     if rank is None:
         lineage = model_export.trained_lineage(found)
         base = place.find(found.spec.model, lineage.model_digest)

@@ -234,7 +234,7 @@ def _show_experiment(
     from modnorm.cli.results import print_run
     from modnorm.client.fetching import cached_run
 
-    print_run(place or cached_run(client, experiment.id, tables=False))
+    print_run(place or cached_run(client, experiment.id, tables=()))
 
 
 def _id(text: str) -> str:

@@ -1,6 +1,6 @@
 """Options that several commands share."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -187,8 +187,13 @@ def _is_id(text: str) -> bool:
         return False
 
 
-def local_run(run: str, server: str | None = None) -> Path:
-    """Return the directory of a run; that of an experiment is fetched into the cache."""
+def local_run(
+    run: str, server: str | None = None, *, tables: Collection[str] | None = None
+) -> Path:
+    """Return the directory of a run; that of an experiment is fetched into the cache.
+
+    Of its Parquet files only `tables` are fetched, or all if None.
+    """
     lab = lab_of(run, server)
     if lab is None:
         return Path(run)
@@ -196,7 +201,7 @@ def local_run(run: str, server: str | None = None) -> Path:
 
     with connect(server) as client:
         try:
-            return cached_run(client, run)
+            return cached_run(client, run, tables=tables)
         except NotFoundError as error:
             raise NotFoundError(
                 f"{error.message} in the lab {lab}",
@@ -205,11 +210,13 @@ def local_run(run: str, server: str | None = None) -> Path:
             ) from error
 
 
-def open_run(run: str, server: str | None) -> "FinishedRun":
-    """Return a finished run: a directory, or an experiment of a lab."""
+def open_run(
+    run: str, server: str | None, *, tables: Collection[str] | None = None
+) -> "FinishedRun":
+    """Return a finished run: a directory, or an experiment of a lab, see `local_run`."""
     from modnorm.analysis.run import load_run
 
-    return load_run(local_run(run, server))
+    return load_run(local_run(run, server, tables=tables))
 
 
 def refuse_given(options: Mapping[str, object], reason: str, remedy: str) -> None:

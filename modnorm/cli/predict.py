@@ -56,11 +56,13 @@ def open_ensemble(
     source: str, server: str | None, population: int | None, size: int | None, place: "BasePlace"
 ) -> "tuple[EnsembleDefinition, Checkpoint]":
     """Return the ensemble of a run, an experiment or a manifest, with its base on this machine."""
+    from modnorm.analysis.run_files import DESCRIPTORS
     from modnorm.prediction.ensemble_definition import define_ensemble
     from modnorm.prediction.manifest import read_ensemble_manifest
 
     if not is_manifest(source, server):
-        ensemble = define_ensemble(open_run(source, server), population, size)
+        run = open_run(source, server, tables=[DESCRIPTORS])
+        ensemble = define_ensemble(run, population, size)
         return ensemble, place.find(ensemble.model, ensemble.model_digest)
     manifest = read_ensemble_manifest(Path(source))
     ensemble = manifest.narrowed(population, size)

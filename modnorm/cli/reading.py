@@ -40,7 +40,7 @@ def candidates(run: Run, *, limit: Limit = _TABLE_LINES, server: RunServer = Non
     for them. `gain` is the selection reward less that of the base. `held-out` is the metric of an
     expert on the held-out rows; it chooses nothing.
     """
-    opened = open_run(run, server)
+    opened = open_run(run, server, tables=())
     found = sorted(opened.candidates, key=lambda each: (each.rank or inf, each.index))
     if _wrote_json(found):
         return

@@ -3,7 +3,7 @@
 import hashlib
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
 from modnorm.analysis.run_files import RESULTS, SPEC
@@ -45,10 +45,12 @@ def save_run_to(client: Connection, experiment_id: str, directory: Path) -> None
         save_run(client, experiment_id, directory)
 
 
-def cached_run(client: Connection, experiment_id: str, *, tables: bool = True) -> Path:
+def cached_run(
+    client: Connection, experiment_id: str, *, tables: Collection[str] | None = None
+) -> Path:
     """Return the directory of a finished experiment in the cache; missing files are fetched.
 
-    Without `tables`, missing Parquet files are not: answers take hundreds of MB.
+    Of missing Parquet files only `tables` are, or all if None: answers take hundreds of MB.
     """
     settings = ClientSettings()
     settings.check_cache()
@@ -56,8 +58,9 @@ def cached_run(client: Connection, experiment_id: str, *, tables: bool = True) -
     content = "".join(f"{file.name} {file.digest}\n" for file in files)
     key = hashlib.sha256(content.encode()).hexdigest()[:_KEY]
     directory = settings.cache / "runs" / key / experiment_id
-    wanted = [file for file in files if tables or not file.name.endswith(".parquet")]
-    _fetch(client, experiment_id, wanted, directory)
+    if tables is not None:
+        files = [each for each in files if each.name in tables or ".parquet" not in each.name]
+    _fetch(client, experiment_id, files, directory)
     return directory
 
 

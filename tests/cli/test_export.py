@@ -107,6 +107,8 @@ def test_of_a_lab_the_candidate_of_a_rank_is_written(export, modnorm_json, searc
         "selection_reward": 0.75,
         "weights_sha256": digest,
     }
+    fetched = [each.name for each in (tmp_path / "cache").rglob("*.parquet")]
+    assert fetched == ["descriptors.parquet"]
     written = json.loads((tmp_path / "out" / "candidate.json").read_text())
     assert (written["seed"], tuple(written["coefficients"])) == (102, found.coefficients)
 

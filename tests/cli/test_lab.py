@@ -114,6 +114,17 @@ def test_answers_are_fetched_only_for_a_command_that_reads_them(
     assert "N=4 K=2" in printed("show", *source)
 
 
+@pytest.mark.parametrize(
+    ("command", "fetched"), [("candidates", []), ("compare", ["votes.parquet"])]
+)
+def test_of_an_experiment_only_what_a_command_reads_is_fetched(
+    printed, gsm8k_lab, tmp_path, monkeypatch, command, fetched
+):
+    monkeypatch.setenv("MODNORM_SERVER", gsm8k_lab)
+    printed(command, "8f14e45f-ceea-467f-a9a4-6f2d1b1f2a10")
+    assert [each.name for each in (tmp_path / "cache").rglob("*.parquet")] == fetched
+
+
 @pytest.mark.usefixtures("quick_retries")
 def test_a_lab_that_is_away_for_a_moment_is_followed_on(
     printed, serve_directory, gsm8k_experiment, gsm8k_stored
