@@ -30,7 +30,7 @@ from modnorm.noise import check_scheme
 from modnorm.perturbation.methods import (
     check_rank,
     needs_profile,
-    refuse_unused_profile,
+    refuse_unused_fields,
     require_usable,
 )
 from modnorm.spec import DataSpec, ExperimentSpec
@@ -106,8 +106,8 @@ def check_resolved(spec: ExperimentSpec) -> None:
 
 
 def check_names(spec: ExperimentSpec) -> None:
-    """Refuse an unknown method or noise scheme, an unused profile and an impossible rank."""
-    refuse_unused_profile(spec.method)
+    """Refuse an unknown method or noise scheme, unused fields and an impossible rank."""
+    refuse_unused_fields(spec.method)
     check_scheme(spec.population.noise)
     check_rank(spec.method, spec.population.noise)
 

@@ -49,6 +49,8 @@ class Method:
     """Whether it needs weights and sensitivities."""
     low_rank: bool = False
     """Whether its noise may have a rank, and `target_modules`."""
+    has_masses: bool = True
+    """Whether its scales depend on the masses of the groups."""
 
 
 def _modular(inputs: MethodInputs, masses: Masses) -> Scales:
@@ -101,6 +103,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             "Isotropic noise: the radius is its standard deviation, at every rank.",
             _isotropic,
             low_rank=True,
+            has_masses=False,
         ),
         "rmsnorm_only": Method(
             "The paper's baseline that perturbs RMSNorm weights alone (table 1).",
@@ -128,10 +131,12 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "no_recursive_scaling_natural_norm": Method(
             "Ablation, second reading: natural norms alone (published as `natural_norm`).",
             lambda inputs: natural_norm_scales(inputs.layout),
+            has_masses=False,
         ),
         "frobenius": Method(
             "Control: the radius is the Frobenius norm of every tensor's perturbation.",
             lambda inputs: frobenius_scales(inputs.layout),
+            has_masses=False,
         ),
         "attention_only": Method(
             "Control: the full method's scales, with only attention perturbed.",
@@ -148,17 +153,25 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             lambda inputs: masked_scales(_modular_norm(inputs), "mlp"),
             needs_profile=True,
         ),
-        "base": Method("The unperturbed model.", lambda inputs: inactive_scales(inputs.layout)),
+        "base": Method(
+            "The unperturbed model.",
+            lambda inputs: inactive_scales(inputs.layout),
+            has_masses=False,
+        ),
         "es": Method(
-            "Baseline: iterative ES with isotropic noise; the radius is sigma.", _isotropic
+            "Baseline: iterative ES with isotropic noise; the radius is sigma.",
+            _isotropic,
+            has_masses=False,
         ),
         "mezo": Method(
             "Baseline: MeZO, two-point estimates with isotropic noise; the radius is epsilon.",
             _isotropic,
+            has_masses=False,
         ),
         "zo_finetuner": Method(
             "Baseline: ZO-Finetuner, MeZO with a prepared generator; the radius is epsilon.",
             _isotropic,
+            has_masses=False,
         ),
     }
 )
@@ -174,11 +187,16 @@ def needs_profile(method: str) -> bool:
     return _method(method).needs_profile
 
 
-def refuse_unused_profile(method: MethodSpec) -> None:
-    needed = needs_profile(method.name)
-    if method.profile is not None and not needed:
+def refuse_unused_fields(method: MethodSpec) -> None:
+    """Refuse a profile or masses that would change nothing."""
+    used = _method(method.name)
+    unused = {
+        "profile": method.profile is not None and not used.needs_profile,
+        "masses": method.masses != _MASSES and not used.has_masses,
+    }
+    for field in filter(unused.get, unused):
         raise InvalidInputError(
-            f"{method.name} uses no profile", field="method.profile", remedy="remove the field"
+            f"{method.name} uses no {field}", field=f"method.{field}", remedy="remove the field"
         )
 
 

@@ -17,7 +17,7 @@ from modnorm.files import (
     read_text,
     write_file,
 )
-from modnorm.perturbation.methods import refuse_unused_profile
+from modnorm.perturbation.methods import refuse_unused_fields
 from modnorm.spec import (
     MAX_RADIUS,
     MIN_RADIUS,
@@ -260,7 +260,7 @@ def check_method(spec: ExperimentSpec, radii: Sequence[float], sigma: float) -> 
             field="method.name",
             remedy="set method.radius to sigma, or name another method",
         )
-    refuse_unused_profile(method)
+    refuse_unused_fields(method)
     if not 0 < len(radii) <= MAX_RADII:
         raise InvalidInputError(
             f"there are {len(radii)} radii", field="radii", remedy=f"give 1 to {MAX_RADII}"

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -9,6 +11,7 @@ from modnorm.perturbation.methods import (
     check_rank,
     method_names,
     needs_profile,
+    refuse_unused_fields,
     require_usable,
 )
 from modnorm.spec import Masses, MethodSpec
@@ -113,6 +116,15 @@ def test_an_unusable_method_is_refused_before_there_is_a_profile(method, changes
     config = {**resolve_checkpoint("tiny-thicket").config, **changes}
     with error_at(f"method.{field}"):
         require_usable(MethodSpec(name=method, radius=0.1, masses=Masses(**masses)), config)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_masses_change_the_scales_or_are_refused(method):
+    masses = Masses(norm=0.3)
+    changes = build(method, PROFILE, masses=masses) != build(method, PROFILE)
+    spec = MethodSpec(name=method, radius=0.1 * (method != "base"), masses=masses)
+    with nullcontext() if changes else error_at("method.masses"):
+        refuse_unused_fields(spec)
 
 
 @pytest.mark.parametrize("method", ["modular_norm", "randopt"])
