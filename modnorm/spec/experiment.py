@@ -10,6 +10,7 @@ from modnorm.files import json_digest
 from modnorm.spec.search_sections import (
     ITERATIVE_DEFAULTS,
     MAX_MODEL_LEN,
+    METHOD_DEFAULTS,
     CalibrationSpec,
     EngineSpec,
     FailureSpec,
@@ -155,15 +156,15 @@ class ExperimentSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_iterative(cls, data: object) -> object:
-        """Add the paper's settings to the sections of an iterative method."""
+    def _fill_in_defaults(cls, data: object) -> object:
+        """Add the default settings of the method, for iterative ones those of the paper."""
         method = named(data.get("method")) if isinstance(data, Mapping) else None
         if not isinstance(data, Mapping) or not isinstance(method, Mapping):
             return data
         name = method.get("name")
         if isinstance(name, str) and data.get("iterative") is not None:
             _check_makes_updates(name)  # before pydantic checks the fields of the section
-        defaults = ITERATIVE_DEFAULTS.get(str(name), {})
+        defaults = METHOD_DEFAULTS.get(str(name), {})
         content = {**data, "method": method}
         sections = {name: _merge(content.get(name), part) for name, part in defaults.items()}
         return {**content, **sections}

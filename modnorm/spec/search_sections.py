@@ -389,6 +389,8 @@ ITERATIVE_DEFAULTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "zo_finetuner": _TWO_SIDED,
 }
 """Default sections of a spec for each iterative method (paper, app. D.1)."""
+METHOD_DEFAULTS = {**ITERATIVE_DEFAULTS, "base": {"population": {"size": 1}}}
+"""Default sections of a spec by method; all candidates of `base` are the base."""
 
 
 class IterativeSpec(Section):

@@ -27,6 +27,12 @@ def test_a_spec_without_the_section_keeps_its_digest():
     assert make().digest != plain.digest
 
 
+def test_the_base_needs_no_population():
+    least = {**PLAIN, "method": "base"}
+    del least["population"]
+    assert parse_spec(least) == parse_spec({**least, "population": {"size": 1}})
+
+
 @pytest.mark.parametrize(
     ("distillation", "field"),
     [
