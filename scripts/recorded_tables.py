@@ -14,12 +14,14 @@ import pandas as pd
 from modnorm.analysis.parquet_files import read_ballots
 from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.cli.console import percent
+from modnorm.files import encode_json
 from modnorm.radius.artifact import MatchingDocument, RadiusArtifact
 from modnorm.radius.functional_matching import choice_shares
 from modnorm.search.answers import BASE_INDEX
 from scripts import recorded_answers as recorded
-from scripts.run_copies import ORIGIN, RunCopy
+from scripts.run_copies import ORIGIN, RunCopy, write_archive
 
+_RADIUS = "radius.json"
 _ORDERS = 10
 """Random orders of the selection rows, of which selections by fewer rows are means."""
 
@@ -52,11 +54,26 @@ def tables_beyond(pool: Sequence[RunCopy]) -> Iterator[str]:
         yield f"### The same answers, by another scorer\n\n{table}\n"
 
 
+def pack_matching(directory: Path, spec: Path, folder: Path, origin: Mapping[str, str]) -> Path:
+    """Write an archive of a finished functional matching and its spec; return its path."""
+    artifact = RadiusArtifact.load(directory / _RADIUS)
+    document = artifact.document
+    assert isinstance(document, MatchingDocument)
+    archive = folder / f"{document.model.name.rpartition('/')[2]}_{document.task}.zip"
+    members = {
+        "spec.yaml": spec.read_bytes(),
+        _RADIUS: artifact.to_json().encode(),
+        ORIGIN: encode_json({**origin, "card": document.environment["device"]}),
+    }
+    write_archive(archive, members)
+    return archive
+
+
 def matching_tables(folder: Path) -> Iterator[str]:
     """Yield the table of each recorded functional matching, with what made it."""
     for archive in sorted(folder.glob("*.zip")):
         with ZipFile(archive) as file:
-            artifact = RadiusArtifact.from_json(file.read("radius.json").decode())
+            artifact = RadiusArtifact.from_json(file.read(_RADIUS).decode())
             origin = json.loads(file.read(ORIGIN))
         document = artifact.document
         assert isinstance(document, MatchingDocument)

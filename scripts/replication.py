@@ -1,11 +1,13 @@
 """The results of the paper's experiments on real models: small copies of runs, and their tables.
 
     python -m scripts.replication collect RUN... --command TEXT --commit HASH
+    python -m scripts.replication collect-matching DIR SPEC --note TEXT --command ...
     python -m scripts.replication tables
 
 `collect` adds small copies of finished runs, or of all finished cells of suite directories, to
-`replication/cells`; a cell that is there already is left alone. `tables` builds every table and
-figure from these copies and fills docs/replication.md.
+`replication/cells`; a cell that is there already is left alone. `collect-matching` writes the
+archive of a `modnorm match` run and its spec to `replication/matchings`. `tables` builds every
+table and figure from these copies and fills docs/replication.md.
 """
 
 import argparse
@@ -34,8 +36,14 @@ def main() -> int:
     collecting = commands.add_parser("collect")
     collecting.add_argument("runs", nargs="+", type=Path)
     collecting.add_argument("--to", type=Path, default=CELLS)
-    collecting.add_argument("--command", required=True, help="command that made the runs")
-    collecting.add_argument("--commit", required=True, help="commit of modnorm that ran it")
+    matching = commands.add_parser("collect-matching")
+    matching.add_argument("directory", type=Path)
+    matching.add_argument("spec", type=Path)
+    matching.add_argument("--to", type=Path, default=CELLS.parent / "matchings")
+    matching.add_argument("--note", required=True, help="remark on the run, such as its time")
+    for each in (collecting, matching):
+        each.add_argument("--command", required=True, help="command that made the runs")
+        each.add_argument("--commit", required=True, help="commit of modnorm that ran it")
     tables = commands.add_parser("tables")
     tables.add_argument("--cells", type=Path, default=CELLS)
     tables.add_argument("--suites", type=Path, default=Path("examples/coder"))
@@ -45,6 +53,11 @@ def main() -> int:
     try:
         if options.name == "collect":
             collect(options.runs, options.to, command=options.command, commit=options.commit)
+        elif options.name == "collect-matching":
+            from scripts.recorded_tables import pack_matching  # noqa: PLC0415 - loads torch
+
+            origin = {key: getattr(options, key) for key in ("command", "commit", "note")}
+            print(pack_matching(options.directory, options.spec, options.to, origin))
         else:
             from scripts.replication_tables import write_tables  # noqa: PLC0415 - loads pandas
 

@@ -99,6 +99,10 @@ def pack_run(run: Run, archive: Path, origin: Mapping[str, str]) -> None:
         TIMINGS: encode_json({**timings, "candidates": nameless}),
         _KEPT: _encode(pa.Table.from_pandas(kept.astype(_TYPES), preserve_index=False)),
     }
+    write_archive(archive, members)
+
+
+def write_archive(archive: Path, members: Mapping[str, bytes]) -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
         for name, content in members.items():

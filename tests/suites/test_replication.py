@@ -3,6 +3,7 @@
 import json
 from itertools import product
 from pathlib import Path
+from zipfile import ZipFile
 
 import pandas as pd
 import pytest
@@ -12,7 +13,7 @@ from modnorm.analysis.run_files import ANSWERS
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import read_suite
 from scripts.joined_copies import join_copies
-from scripts.recorded_tables import Recorded, matching_tables, tables_beyond
+from scripts.recorded_tables import Recorded, matching_tables, pack_matching, tables_beyond
 from scripts.replication import CELLS, collect
 from scripts.replication_tables import BEGIN, END, _difference_row, write_tables
 from scripts.run_copies import unpack_run
@@ -109,6 +110,18 @@ def test_a_seed_of_two_runs_counts_once_in_further_analyses(tmp_path):
 def test_the_recorded_matching_is_tabled():
     (table,) = matching_tables(ROOT / "replication/matchings")
     assert table in (ROOT / "replication/tables.md").read_text()
+
+
+def test_a_collected_matching_is_tabled_as_the_recorded_one(tmp_path):
+    (recorded,) = (ROOT / "replication/matchings").glob("*.zip")
+    run = tmp_path / "run"
+    with ZipFile(recorded) as file:
+        file.extractall(run)
+    origin = json.loads((run / "origin.json").read_text())
+    del origin["card"]
+    written = pack_matching(run, run / "spec.yaml", tmp_path, origin)
+    assert written.name == recorded.name
+    assert [*matching_tables(tmp_path)] == [*matching_tables(recorded.parent)]
 
 
 def test_the_same_candidates_are_compared_as_the_files_of_candidates_say(tmp_path):
