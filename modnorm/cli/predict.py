@@ -209,6 +209,7 @@ def rescore(
     from modnorm.analysis.run_files import rescored_file
     from modnorm.cli.progress import counted
     from modnorm.client.rescoring import rescore_run
+    from modnorm.tasks.registry import runs_programs
     from modnorm.wire.remote_sandbox import judging_task
 
     with interruptible("stopped; nothing was written"):
@@ -222,8 +223,9 @@ def rescore(
             target = out or (found.path / rescored_file(task.scorer) if is_here else None)
             if target is not None:
                 check_output_file(target)
+            threads = judges if runs_programs(named.name) else None  # others do not wait
             with counted("judging") as on_progress:
-                document = rescore_run(found, task, judges=judges, on_progress=on_progress)
+                document = rescore_run(found, task, judges=threads, on_progress=on_progress)
     if target is not None:
         write_file(target, encode_json(document))
     if emit_json(document):

@@ -6,6 +6,7 @@ A number has one canonical form: a decimal if it has a finite one, else a fracti
 import re
 from collections import deque
 from fractions import Fraction
+from functools import lru_cache
 
 from modnorm.tasks.mathematics.expressions import ExpressionSyntaxError, evaluate, read
 from modnorm.tasks.mathematics.notation import plain_notation
@@ -94,6 +95,7 @@ def number(text: str) -> str | None:
     return None if match is None else _value(match[0])
 
 
+@lru_cache(maxsize=16_384)
 def stated_number(answer: str) -> str | None:
     """Return the number that an answer states; None if it states none, or perhaps another.
 
