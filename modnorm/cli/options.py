@@ -14,9 +14,11 @@ from modnorm.files import check_writable
 
 if TYPE_CHECKING:
     from modnorm.analysis.run import Run as FinishedRun
+    from modnorm.checkpoint.reference import Checkpoint
     from modnorm.client.client import Client
     from modnorm.client.settings import ClientSettings
     from modnorm.spec import ExperimentSpec
+    from modnorm.spec_checks import Splits
 
 NumberT = TypeVar("NumberT", int, float)
 
@@ -152,6 +154,21 @@ def check_model(spec: "ExperimentSpec") -> None:
         from modnorm.checkpoint.hub import check_repository
 
         check_repository(spec.model.name, spec.model.revision)
+
+
+def check_prompts(spec: "ExperimentSpec", data: "Splits", checkpoint: "Checkpoint") -> None:
+    """Refuse weights that do not fit their configuration, and rows that are too long."""
+    from modnorm.checkpoint.prompts import PromptEncoder, check_fit
+    from modnorm.checkpoint.weights import CheckpointWeights
+    from modnorm.spec_checks import check_length, naming_rows
+
+    CheckpointWeights(checkpoint)
+    encoder = PromptEncoder(checkpoint)
+    max_tokens = spec.task.max_tokens or data.task.max_tokens
+    with naming_rows(spec, data):
+        prompts = [encoder.encode(messages) for messages in data.prompts()]
+        longest = check_fit(prompts, max_tokens, checkpoint)
+    check_length(spec, longest, max_tokens)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from modnorm.cli.options import (
     Seed,
     SpecFile,
     check_model,
+    check_prompts,
     check_spec,
     connect,
     opt,
@@ -258,11 +259,13 @@ def run_distillation(
         note(f"{directory} has the results of this spec; another --out runs it again")
         return load_distillation(directory)
     with loading("torch"):
+        from modnorm.checkpoint.reference import resolve_checkpoint
         from modnorm.distillation.rounds import Distillation, DistillationMeans
     means = DistillationMeans(
         search=partial(_search, home, server), announce=tell, counted=counted, device=device
     )
     splits = load_splits(spec, roots=None, folders=settings().split_folders)
+    check_prompts(spec, splits, resolve_checkpoint(spec.model.name, spec.model.revision))
     return Distillation(spec, settings_of(spec), directory, splits, means).run()
 
 

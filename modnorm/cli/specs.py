@@ -13,6 +13,7 @@ from modnorm.cli.options import (
     SpecFiles,
     arg,
     check_model,
+    check_prompts,
     check_spec,
     opt,
     read_spec,
@@ -23,9 +24,7 @@ from modnorm.errors import ConflictError, InvalidInputError, ModnormError, Unava
 from modnorm.files import write_fault, write_file
 
 if TYPE_CHECKING:
-    from modnorm.checkpoint.reference import Checkpoint
     from modnorm.spec import ExperimentSpec
-    from modnorm.spec_checks import Splits
     from modnorm.suites.cost_estimate import CostEstimate
 
 _TEMPLATE = Path(__file__).parents[1] / "bundled" / "spec.yaml"
@@ -97,7 +96,7 @@ def _checked(path: Path) -> dict[str, object]:
         checkpoint = find_local_checkpoint(spec.model.name, spec.model.revision)
         if checkpoint is not None:
             with located(path):
-                _check_prompts(spec, splits, checkpoint)
+                check_prompts(spec, splits, checkpoint)
     names = ", ".join(absent)
     rest = f"; not on this machine, so the run downloads and checks: {names}" if names else ""
     echo(f"{path}: valid{rest}")
@@ -112,21 +111,6 @@ def _checked(path: Path) -> dict[str, object]:
         "obstacles": obstacles,
         "remarks": remarks,
     }
-
-
-def _check_prompts(spec: "ExperimentSpec", data: "Splits", checkpoint: "Checkpoint") -> None:
-    """Refuse weights that do not fit their configuration, and rows that are too long."""
-    from modnorm.checkpoint.prompts import PromptEncoder, check_fit
-    from modnorm.checkpoint.weights import CheckpointWeights
-    from modnorm.spec_checks import check_length, naming_rows
-
-    CheckpointWeights(checkpoint)
-    encoder = PromptEncoder(checkpoint)
-    max_tokens = spec.task.max_tokens or data.task.max_tokens
-    with naming_rows(spec, data):
-        prompts = [encoder.encode(messages) for messages in data.prompts()]
-        longest = check_fit(prompts, max_tokens, checkpoint)
-    check_length(spec, longest, max_tokens)
 
 
 def _unchecked(spec: "ExperimentSpec") -> list[str]:

@@ -152,3 +152,17 @@ def test_a_held_out_row_in_the_training_rows_is_refused_by_content(
         assert "distillation.rows" in refused.stderr
         assert "task.heldout" in refused.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_training_row_that_is_too_long_is_refused_before_the_search(
+    modnorm, spec_file, tmp_path
+):
+    rows, spec_with_it = tmp_path / "long.jsonl", tmp_path / "long.yaml"
+    rows.write_text(json.dumps({"question": "How many? " * 2000, "answer": "1"}) + "\n")
+    spec = yaml.safe_load(spec_file.read_text())
+    spec["distillation"]["rows"] = str(rows)
+    spec_with_it.write_text(yaml.safe_dump(spec))
+    refused = modnorm("distil", spec_with_it, "--out", tmp_path / "run", check=False)
+    assert refused.returncode == 2
+    assert f"distillation.rows: {rows}, line 1: " in refused.stderr
+    assert not (tmp_path / "run" / "rounds").exists()
