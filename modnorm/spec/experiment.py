@@ -177,6 +177,8 @@ class ExperimentSpec(Section):
         _check_makes_updates(name)
         if population.prefixes or population.ensemble_sizes != (1,):
             raise field_fault("population", f"{name} trains one model: no prefixes, no ensembles")
+        if name == "es" and population.size == 1:
+            raise field_fault("population.size", "must be at least 2: es compares candidates")
         if name != "es" and population.size != 2:
             raise field_fault(
                 "population.size", f"must be 2: {name} evaluates two sides in each step"

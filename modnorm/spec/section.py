@@ -129,6 +129,7 @@ _WANTED: Mapping[str, str] = {
     "int_parsing": "must be a whole number",
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
+    "int_parsing_size": "must be a smaller number",
     "float_parsing": "must be a number",
     "float_type": "must be a number",
     "string_type": "must be a text",

@@ -36,6 +36,12 @@ def refuse(tmp_path):
         ("size: 4", "size: ten", "s.yaml:8: population.size: must be a whole number, not 'ten'"),
         ("size: 4", "size: 0", "s.yaml:8: population.size: must be at least 1"),
         ("size: 4", "size: 200000", "s.yaml:8: population.size: must be at most 100,000"),
+        ("size: 4", "size: 1.0e+30", "s.yaml:8: population.size: must be a smaller number"),
+        (
+            "name: randopt, radius: 0.1}\npopulation:\n  size: 4",
+            "name: es}\npopulation:\n  size: 1",
+            "s.yaml:8: population.size: must be at least 2",
+        ),
         ("radius: 0.1", "radius: big", "s.yaml:6: method.radius: must be a number, not 'big'"),
         ("radius: 0.1", "sigma: -1", "s.yaml:6: method.sigma: must be from 1e-09 to 1e+09"),
         ("radius: 0.1", "sigma: 0", "s.yaml:6: method.sigma: must be given, above 0"),
