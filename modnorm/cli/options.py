@@ -169,6 +169,15 @@ def check_prompts(spec: "ExperimentSpec", data: "Splits", checkpoint: "Checkpoin
         prompts = [encoder.encode(messages) for messages in data.prompts()]
         longest = check_fit(prompts, max_tokens, checkpoint)
     check_length(spec, longest, max_tokens)
+    most = spec.distillation.training.max_length if spec.distillation else None
+    if most is not None and data.training is not None:
+        shortest = min(map(len, prompts[-len(data.training.rows) :]))
+        if most < shortest + 2:  # a token of the answer, and the end
+            raise InvalidInputError(
+                f"the shortest training prompt has {shortest} tokens, and an answer follows",
+                field="distillation.training.max_length",
+                remedy="raise it, or omit it for the model's longest sequence",
+            )
 
 
 @contextmanager

@@ -154,15 +154,19 @@ def test_a_held_out_row_in_the_training_rows_is_refused_by_content(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_training_row_that_is_too_long_is_refused_before_the_search(
-    modnorm, spec_file, tmp_path
+@pytest.mark.parametrize(
+    ("words", "training", "field"),
+    [(4000, {}, "rows"), (40, {"max_length": 32}, "training.max_length")],
+)
+def test_training_rows_that_are_too_long_are_refused_before_the_search(
+    modnorm, spec_file, tmp_path, words, training, field
 ):
-    rows, spec_with_it = tmp_path / "long.jsonl", tmp_path / "long.yaml"
-    rows.write_text(json.dumps({"question": "How many? " * 2000, "answer": "1"}) + "\n")
+    rows, changed = tmp_path / "long.jsonl", tmp_path / "long.yaml"
+    rows.write_text(json.dumps({"question": "many " * words, "answer": "1"}) + "\n")
     spec = yaml.safe_load(spec_file.read_text())
-    spec["distillation"]["rows"] = str(rows)
-    spec_with_it.write_text(yaml.safe_dump(spec))
-    refused = modnorm("distil", spec_with_it, "--out", tmp_path / "run", check=False)
+    spec["distillation"] |= {"rows": str(rows), "training": training}
+    changed.write_text(yaml.safe_dump(spec))
+    refused = modnorm("distil", changed, "--out", tmp_path / "run", check=False)
     assert refused.returncode == 2
-    assert f"distillation.rows: {rows}, line 1: " in refused.stderr
+    assert f"error: distillation.{field}: " in refused.stderr
     assert not (tmp_path / "run" / "rounds").exists()
