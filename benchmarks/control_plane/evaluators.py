@@ -155,7 +155,7 @@ class Fleet:
         report = messages.ReportJobRequest()
         report.CopyFrom(await self._made_up(job.rows_digest))
         report.lease.MergeFrom(job.lease)
-        report.worker = worker
+        report.experiment_id, report.worker = job.experiment_id, worker
         report.descriptor.MergeFrom(job.descriptor)
         if not report.descriptor.coefficients:
             active = await self._counted(

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from modnorm.v1 import common_pb2 as modnorm_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmodnorm/v1/evaluation.proto\x12\nmodnorm.v1\x1a\x17modnorm/v1/common.proto\"7\n\x05Lease\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\"c\n\x0f\x43laimJobRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x14\n\x0cmodel_digest\x18\x03 \x01(\t\x12\x19\n\x11unfit_experiments\x18\x04 \x03(\t\"=\n\x10\x43laimJobResponse\x12!\n\x03job\x18\x01 \x01(\x0b\x32\x0f.modnorm.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job\"\xa4\x03\n\x03Job\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x15\n\rexperiment_id\x18\x02 \x01(\t\x12#\n\x05model\x18\x03 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\x12&\n\x06\x65ngine\x18\x05 \x01(\x0b\x32\x16.modnorm.v1.EngineSpec\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\x0e\n\x06scorer\x18\x07 \x01(\t\x12\x12\n\nmax_tokens\x18\x08 \x01(\x05\x12*\n\ndescriptor\x18\t \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12 \n\x05split\x18\n \x01(\x0e\x32\x11.modnorm.v1.Split\x12\x13\n\x0brows_digest\x18\x0b \x01(\t\x12\x11\n\tcandidate\x18\x0c \x01(\x05\x12\x18\n\x0b\x64\x65\x63laration\x18\r \x01(\tH\x00\x88\x01\x01\x12\x15\n\rreplay_digest\x18\x0e \x01(\t\x12\x18\n\x10generator_digest\x18\x0f \x01(\tB\x0e\n\x0c_declaration\"=\n\x10HeartbeatRequest\x12)\n\x06leases\x18\x01 \x03(\x0b\x32\x19.modnorm.v1.LeaseProgress\"l\n\rLeaseProgress\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x14\n\x0c\x61nswers_done\x18\x02 \x01(\x05\x12\r\n\x05waits\x18\x03 \x01(\x08\x12\x14\n\x0c\x65ngine_stage\x18\x04 \x01(\t\";\n\x11HeartbeatResponse\x12&\n\x06leases\x18\x01 \x03(\x0b\x32\x16.modnorm.v1.LeaseState\"*\n\nLeaseState\x12\x0e\n\x06\x63\x61ncel\x18\x01 \x01(\x08\x12\x0c\n\x04lost\x18\x02 \x01(\t\"\xd6\x02\n\x10ReportJobRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12*\n\ndescriptor\x18\x02 \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12\x42\n\x0b\x65nvironment\x18\x04 \x03(\x0b\x32-.modnorm.v1.ReportJobRequest.EnvironmentEntry\x12\x16\n\x0eswitch_seconds\x18\x05 \x01(\x01\x12\x18\n\x10generate_seconds\x18\x06 \x01(\x01\x12\x15\n\rscore_seconds\x18\x07 \x01(\x01\x12\x12\n\nnormaliser\x18\x08 \x01(\x01\x12\x0f\n\x07\x61nswers\x18\t \x01(\x0c\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x13\n\x11ReportJobResponse\"\x88\x01\n\x0e\x46\x61ilJobRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.modnorm.v1.FailureKind\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\x12\r\n\x05unfit\x18\x05 \x01(\x08\"\x11\n\x0f\x46\x61ilJobResponse\"&\n\x14\x46\x65tchArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"&\n\x15\x46\x65tchArtifactResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"K\n\x13\x46\x65tchLineageRequest\x12\x15\n\rexperiment_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x05\"?\n\x14\x46\x65tchLineageResponse\x12\x13\n\x0borigin_json\x18\x01 \x01(\t\x12\x12\n\nsteps_json\x18\x02 \x03(\t*r\n\x05Split\x12\x15\n\x11SPLIT_UNSPECIFIED\x10\x00\x12\x13\n\x0fSPLIT_SELECTION\x10\x01\x12\x11\n\rSPLIT_HELDOUT\x10\x02\x12\x15\n\x11SPLIT_DEVELOPMENT\x10\x03\x12\x13\n\x0fSPLIT_QUESTIONS\x10\x04*\x9b\x01\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x46\x41ILURE_KIND_INFRASTRUCTURE\x10\x01\x12\x1a\n\x16\x46\x41ILURE_KIND_CANDIDATE\x10\x02\x12\x16\n\x12\x46\x41ILURE_KIND_FATAL\x10\x03\x12\x19\n\x15\x46\x41ILURE_KIND_RELEASED\x10\x04\x32\xd8\x03\n\nJobService\x12\x45\n\x08\x43laimJob\x12\x1b.modnorm.v1.ClaimJobRequest\x1a\x1c.modnorm.v1.ClaimJobResponse\x12H\n\tHeartbeat\x12\x1c.modnorm.v1.HeartbeatRequest\x1a\x1d.modnorm.v1.HeartbeatResponse\x12H\n\tReportJob\x12\x1c.modnorm.v1.ReportJobRequest\x1a\x1d.modnorm.v1.ReportJobResponse\x12\x42\n\x07\x46\x61ilJob\x12\x1a.modnorm.v1.FailJobRequest\x1a\x1b.modnorm.v1.FailJobResponse\x12V\n\rFetchArtifact\x12 .modnorm.v1.FetchArtifactRequest\x1a!.modnorm.v1.FetchArtifactResponse0\x01\x12S\n\x0c\x46\x65tchLineage\x12\x1f.modnorm.v1.FetchLineageRequest\x1a .modnorm.v1.FetchLineageResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmodnorm/v1/evaluation.proto\x12\nmodnorm.v1\x1a\x17modnorm/v1/common.proto\"7\n\x05Lease\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\"c\n\x0f\x43laimJobRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x14\n\x0cmodel_digest\x18\x03 \x01(\t\x12\x19\n\x11unfit_experiments\x18\x04 \x03(\t\"=\n\x10\x43laimJobResponse\x12!\n\x03job\x18\x01 \x01(\x0b\x32\x0f.modnorm.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job\"\xa4\x03\n\x03Job\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x15\n\rexperiment_id\x18\x02 \x01(\t\x12#\n\x05model\x18\x03 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\x12&\n\x06\x65ngine\x18\x05 \x01(\x0b\x32\x16.modnorm.v1.EngineSpec\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\x0e\n\x06scorer\x18\x07 \x01(\t\x12\x12\n\nmax_tokens\x18\x08 \x01(\x05\x12*\n\ndescriptor\x18\t \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12 \n\x05split\x18\n \x01(\x0e\x32\x11.modnorm.v1.Split\x12\x13\n\x0brows_digest\x18\x0b \x01(\t\x12\x11\n\tcandidate\x18\x0c \x01(\x05\x12\x18\n\x0b\x64\x65\x63laration\x18\r \x01(\tH\x00\x88\x01\x01\x12\x15\n\rreplay_digest\x18\x0e \x01(\t\x12\x18\n\x10generator_digest\x18\x0f \x01(\tB\x0e\n\x0c_declaration\"=\n\x10HeartbeatRequest\x12)\n\x06leases\x18\x01 \x03(\x0b\x32\x19.modnorm.v1.LeaseProgress\"l\n\rLeaseProgress\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x14\n\x0c\x61nswers_done\x18\x02 \x01(\x05\x12\r\n\x05waits\x18\x03 \x01(\x08\x12\x14\n\x0c\x65ngine_stage\x18\x04 \x01(\t\";\n\x11HeartbeatResponse\x12&\n\x06leases\x18\x01 \x03(\x0b\x32\x16.modnorm.v1.LeaseState\"*\n\nLeaseState\x12\x0e\n\x06\x63\x61ncel\x18\x01 \x01(\x08\x12\x0c\n\x04lost\x18\x02 \x01(\t\"\xed\x02\n\x10ReportJobRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12*\n\ndescriptor\x18\x02 \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12\x42\n\x0b\x65nvironment\x18\x04 \x03(\x0b\x32-.modnorm.v1.ReportJobRequest.EnvironmentEntry\x12\x16\n\x0eswitch_seconds\x18\x05 \x01(\x01\x12\x18\n\x10generate_seconds\x18\x06 \x01(\x01\x12\x15\n\rscore_seconds\x18\x07 \x01(\x01\x12\x12\n\nnormaliser\x18\x08 \x01(\x01\x12\x0f\n\x07\x61nswers\x18\t \x01(\x0c\x12\x15\n\rexperiment_id\x18\n \x01(\t\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x13\n\x11ReportJobResponse\"\x88\x01\n\x0e\x46\x61ilJobRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.modnorm.v1.FailureKind\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\x12\r\n\x05unfit\x18\x05 \x01(\x08\"\x11\n\x0f\x46\x61ilJobResponse\"&\n\x14\x46\x65tchArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"&\n\x15\x46\x65tchArtifactResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"K\n\x13\x46\x65tchLineageRequest\x12\x15\n\rexperiment_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x05\"?\n\x14\x46\x65tchLineageResponse\x12\x13\n\x0borigin_json\x18\x01 \x01(\t\x12\x12\n\nsteps_json\x18\x02 \x03(\t*r\n\x05Split\x12\x15\n\x11SPLIT_UNSPECIFIED\x10\x00\x12\x13\n\x0fSPLIT_SELECTION\x10\x01\x12\x11\n\rSPLIT_HELDOUT\x10\x02\x12\x15\n\x11SPLIT_DEVELOPMENT\x10\x03\x12\x13\n\x0fSPLIT_QUESTIONS\x10\x04*\x9b\x01\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x46\x41ILURE_KIND_INFRASTRUCTURE\x10\x01\x12\x1a\n\x16\x46\x41ILURE_KIND_CANDIDATE\x10\x02\x12\x16\n\x12\x46\x41ILURE_KIND_FATAL\x10\x03\x12\x19\n\x15\x46\x41ILURE_KIND_RELEASED\x10\x04\x32\xd8\x03\n\nJobService\x12\x45\n\x08\x43laimJob\x12\x1b.modnorm.v1.ClaimJobRequest\x1a\x1c.modnorm.v1.ClaimJobResponse\x12H\n\tHeartbeat\x12\x1c.modnorm.v1.HeartbeatRequest\x1a\x1d.modnorm.v1.HeartbeatResponse\x12H\n\tReportJob\x12\x1c.modnorm.v1.ReportJobRequest\x1a\x1d.modnorm.v1.ReportJobResponse\x12\x42\n\x07\x46\x61ilJob\x12\x1a.modnorm.v1.FailJobRequest\x1a\x1b.modnorm.v1.FailJobResponse\x12V\n\rFetchArtifact\x12 .modnorm.v1.FetchArtifactRequest\x1a!.modnorm.v1.FetchArtifactResponse0\x01\x12S\n\x0c\x46\x65tchLineage\x12\x1f.modnorm.v1.FetchLineageRequest\x1a .modnorm.v1.FetchLineageResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,10 +34,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REPORTJOBREQUEST_ENVIRONMENTENTRY']._loaded_options = None
   _globals['_REPORTJOBREQUEST_ENVIRONMENTENTRY']._serialized_options = b'8\001'
-  _globals['_SPLIT']._serialized_start=1736
-  _globals['_SPLIT']._serialized_end=1850
-  _globals['_FAILUREKIND']._serialized_start=1853
-  _globals['_FAILUREKIND']._serialized_end=2008
+  _globals['_SPLIT']._serialized_start=1759
+  _globals['_SPLIT']._serialized_end=1873
+  _globals['_FAILUREKIND']._serialized_start=1876
+  _globals['_FAILUREKIND']._serialized_end=2031
   _globals['_LEASE']._serialized_start=68
   _globals['_LEASE']._serialized_end=123
   _globals['_CLAIMJOBREQUEST']._serialized_start=125
@@ -55,23 +55,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEASESTATE']._serialized_start=946
   _globals['_LEASESTATE']._serialized_end=988
   _globals['_REPORTJOBREQUEST']._serialized_start=991
-  _globals['_REPORTJOBREQUEST']._serialized_end=1333
-  _globals['_REPORTJOBREQUEST_ENVIRONMENTENTRY']._serialized_start=1283
-  _globals['_REPORTJOBREQUEST_ENVIRONMENTENTRY']._serialized_end=1333
-  _globals['_REPORTJOBRESPONSE']._serialized_start=1335
-  _globals['_REPORTJOBRESPONSE']._serialized_end=1354
-  _globals['_FAILJOBREQUEST']._serialized_start=1357
-  _globals['_FAILJOBREQUEST']._serialized_end=1493
-  _globals['_FAILJOBRESPONSE']._serialized_start=1495
-  _globals['_FAILJOBRESPONSE']._serialized_end=1512
-  _globals['_FETCHARTIFACTREQUEST']._serialized_start=1514
-  _globals['_FETCHARTIFACTREQUEST']._serialized_end=1552
-  _globals['_FETCHARTIFACTRESPONSE']._serialized_start=1554
-  _globals['_FETCHARTIFACTRESPONSE']._serialized_end=1592
-  _globals['_FETCHLINEAGEREQUEST']._serialized_start=1594
-  _globals['_FETCHLINEAGEREQUEST']._serialized_end=1669
-  _globals['_FETCHLINEAGERESPONSE']._serialized_start=1671
-  _globals['_FETCHLINEAGERESPONSE']._serialized_end=1734
-  _globals['_JOBSERVICE']._serialized_start=2011
-  _globals['_JOBSERVICE']._serialized_end=2483
+  _globals['_REPORTJOBREQUEST']._serialized_end=1356
+  _globals['_REPORTJOBREQUEST_ENVIRONMENTENTRY']._serialized_start=1306
+  _globals['_REPORTJOBREQUEST_ENVIRONMENTENTRY']._serialized_end=1356
+  _globals['_REPORTJOBRESPONSE']._serialized_start=1358
+  _globals['_REPORTJOBRESPONSE']._serialized_end=1377
+  _globals['_FAILJOBREQUEST']._serialized_start=1380
+  _globals['_FAILJOBREQUEST']._serialized_end=1516
+  _globals['_FAILJOBRESPONSE']._serialized_start=1518
+  _globals['_FAILJOBRESPONSE']._serialized_end=1535
+  _globals['_FETCHARTIFACTREQUEST']._serialized_start=1537
+  _globals['_FETCHARTIFACTREQUEST']._serialized_end=1575
+  _globals['_FETCHARTIFACTRESPONSE']._serialized_start=1577
+  _globals['_FETCHARTIFACTRESPONSE']._serialized_end=1615
+  _globals['_FETCHLINEAGEREQUEST']._serialized_start=1617
+  _globals['_FETCHLINEAGEREQUEST']._serialized_end=1692
+  _globals['_FETCHLINEAGERESPONSE']._serialized_start=1694
+  _globals['_FETCHLINEAGERESPONSE']._serialized_end=1757
+  _globals['_JOBSERVICE']._serialized_start=2034
+  _globals['_JOBSERVICE']._serialized_end=2506
 # @@protoc_insertion_point(module_scope)

@@ -390,6 +390,7 @@ class ReportJobRequest(google.protobuf.message.Message):
     SCORE_SECONDS_FIELD_NUMBER: builtins.int
     NORMALISER_FIELD_NUMBER: builtins.int
     ANSWERS_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
     worker: builtins.str
     """Name of the worker."""
     switch_seconds: builtins.float
@@ -404,6 +405,8 @@ class ReportJobRequest(google.protobuf.message.Message):
     """Answers in row order: a list of [row, completion, reward, vote or null, correct, tokens,
     truncated] for each, as JSON that is compressed by zlib.
     """
+    experiment_id: builtins.str
+    """The experiment of the job. Reports of one experiment do not wait for those of another."""
     @property
     def lease(self) -> Global___Lease:
         """The lease of the worker."""
@@ -428,10 +431,11 @@ class ReportJobRequest(google.protobuf.message.Message):
         score_seconds: builtins.float = ...,
         normaliser: builtins.float = ...,
         answers: builtins.bytes = ...,
+        experiment_id: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "descriptor", b"descriptor", "environment", b"environment", "generate_seconds", b"generate_seconds", "lease", b"lease", "normaliser", b"normaliser", "score_seconds", b"score_seconds", "switch_seconds", b"switch_seconds", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers", b"answers", "descriptor", b"descriptor", "environment", b"environment", "experiment_id", b"experiment_id", "generate_seconds", b"generate_seconds", "lease", b"lease", "normaliser", b"normaliser", "score_seconds", b"score_seconds", "switch_seconds", b"switch_seconds", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ReportJobRequest: typing_extensions.TypeAlias = ReportJobRequest

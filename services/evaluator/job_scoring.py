@@ -96,6 +96,7 @@ class JobScorer:
             self._client.report(
                 messages.ReportJobRequest(
                     lease=job.lease,
+                    experiment_id=job.experiment_id,
                     descriptor=descriptor_to_proto(answered.descriptor),
                     worker=self._client.worker,
                     environment={**SOFTWARE, **environment},

@@ -49,29 +49,30 @@ AnswerT = TypeVar("AnswerT")
 class CallBatcher(Generic[AskedT, AnswerT]):
     """Passes what many calls ask to a function in batches, in order; used in one event loop.
 
-    While a thread works on a batch, further calls wait for the next one.
+    While a thread works on a batch, further calls of its group wait for the next one.
     """
 
     def __init__(
         self, answer: Callable[[Sequence[AskedT]], Sequence[AnswerT | Exception]]
     ) -> None:
         self._answer = answer
-        self._waiting: list[tuple[AskedT, asyncio.Future[AnswerT]]] = []
-        self._driver: asyncio.Task[None] | None = None
+        self._waiting: dict[str, list[tuple[AskedT, asyncio.Future[AnswerT]]]] = {}
+        self._drivers: dict[str, asyncio.Task[None]] = {}
 
-    async def submit(self, asked: AskedT) -> AnswerT:
+    async def submit(self, asked: AskedT, group: str = "") -> AnswerT:
         """Return the answer to one call, or raise its error."""
         future: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
-        self._waiting.append((asked, future))
-        if self._driver is None:
-            self._driver = asyncio.create_task(self._drive())
+        self._waiting.setdefault(group, []).append((asked, future))
+        if group not in self._drivers:
+            self._drivers[group] = asyncio.create_task(self._drive(group))
         return await future
 
-    async def _drive(self) -> None:
-        """Work until none is waiting."""
-        while self._waiting:
-            batch = self._waiting[:LARGEST_BATCH]
-            del self._waiting[:LARGEST_BATCH]
+    async def _drive(self, group: str) -> None:
+        """Work until none of a group is waiting."""
+        waiting = self._waiting[group]
+        while waiting:
+            batch = waiting[:LARGEST_BATCH]
+            del waiting[:LARGEST_BATCH]
             answers: Sequence[AnswerT | Exception]
             try:
                 answers = await asyncio.to_thread(self._answer, [asked for asked, _ in batch])
@@ -84,7 +85,7 @@ class CallBatcher(Generic[AskedT, AnswerT]):
                     future.set_exception(answer)
                 else:
                     future.set_result(answer)
-        self._driver = None
+        del self._waiting[group], self._drivers[group]
 
 
 SERVICE = "modnorm.v1.JobService"
@@ -247,7 +248,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             self._tasks.start(self._fail(request))
 
     async def _report(self, report: ReportJobRequest) -> None:
-        change = await self._reports.submit(report)
+        # The votes at an experiment's end take seconds, for which no other experiment waits.
+        change = await self._reports.submit(report, report.experiment_id)
         self._metrics.reported(change)
         canaries = self._workers.canaries
         if canaries.note(report.worker, dict(report.environment)):

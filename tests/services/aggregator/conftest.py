@@ -252,6 +252,7 @@ class SyntheticWorker:
         rows = await self.rows(job.rows_digest)
         return evaluation_pb2.ReportJobRequest(
             lease=job.lease,
+            experiment_id=job.experiment_id,
             descriptor=await self.resolved(job),
             worker=self.name,
             environment={"engine": "made up", "rows": job.rows_digest},

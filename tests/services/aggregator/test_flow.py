@@ -1,13 +1,17 @@
 """Experiments from their creation to their votes, over real gRPC, queue and databases."""
 
+import asyncio
 import hashlib
 import json
+import threading
 
 import pytest
 from google.protobuf import json_format
 
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
+from modnorm.search.voting import count_votes
+from modnorm.services.aggregator.experiments import phases
 from modnorm.services.aggregator.storage.tables import Split
 from modnorm.tasks import get_task
 from modnorm.tasks.columns import prompts_digest
@@ -193,6 +197,31 @@ async def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
         assert (await lab.heartbeat(job.lease, answers_done=1)).cancel
         async with lab.raises(StaleLeaseError):
             await worker.report(job)
+
+
+async def test_the_votes_of_an_experiment_delay_no_report_of_another(
+    start_lab, spec, postgres_url, monkeypatch
+):
+    counting, proceed, released = threading.Event(), threading.Event(), []
+
+    def held(ballots):
+        counting.set()
+        released.append(proceed.wait(HANG_SECONDS))
+        return count_votes(ballots)
+
+    monkeypatch.setattr(phases, "count_votes", held)
+    async with start_lab(postgres_url) as lab:
+        first = await lab.select(spec(), "first")
+        other = await lab.select(spec(reuse=False), "other")
+        async with lab.working(lab.worker(name="first")):
+            assert await asyncio.to_thread(counting.wait, HANG_SECONDS)
+            worker = lab.worker(name="other")
+            job = await worker.claim_next()
+            assert job.experiment_id == other.id
+            await worker.report(job)
+            assert not released
+            proceed.set()
+            assert [event.state async for event in lab.watch(first.id)][-1] == SUCCEEDED
 
 
 async def test_reports_out_of_shape_are_refused(start_lab, spec):
