@@ -123,7 +123,7 @@ class JobScorer:
 
     def close(self) -> None:
         """Free the loaded model and score nothing more."""
-        self._judges.shutdown(cancel_futures=True)
+        self._judges.shutdown(wait=False, cancel_futures=True)  # one may never return
         self.models.close()
 
     def _load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:

@@ -24,8 +24,10 @@ ABANDON_SECONDS = 10.0
 """Deadline for reporting to the aggregator that the engine hangs."""
 CHECK_INTERVAL = 1.0
 """Seconds between two checks of the worker."""
+EXIT_SECONDS = 10.0
+"""Seconds that Python has to exit after the worker stopped."""
 HANGS = 70
-"""Exit code of a process whose engine hangs."""
+"""Exit code of a process that hangs, as its engine or its judge does."""
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +105,12 @@ def end_with_supervisor() -> None:
     for _ in range(2):
         signal.raise_signal(signal.SIGTERM)
         time.sleep(CHECK_INTERVAL)
-    time.sleep(STOP_SECONDS)
+    end_after(STOP_SECONDS)
+
+
+def end_after(seconds: float) -> None:
+    """Kill this process unless it ends by itself. Python waits for a judge that never returns."""
+    time.sleep(seconds)
     logger.critical("the worker did not stop in time and is killed")
     if os.getpgrp() == os.getpid():  # the ranks of its engine would keep the GPU's memory
         os.killpg(0, signal.SIGKILL)
@@ -115,7 +122,10 @@ def main(load: LoadEngine = load_engine) -> None:
     settings = read_settings(EvaluatorSettings)
     if settings.supervised:
         threading.Thread(target=end_with_supervisor, name="supervisor", daemon=True).start()
-    run_service(settings, lambda registry: EvaluatorService(settings, registry, load))
+    try:
+        run_service(settings, lambda registry: EvaluatorService(settings, registry, load))
+    finally:
+        threading.Thread(target=end_after, args=(EXIT_SECONDS,), daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ def test_a_worker_that_a_supervisor_starts_ends_with_it(monkeypatch):
     watches = threading.Event()
     monkeypatch.setattr(server, "end_with_supervisor", watches.set)
     monkeypatch.setattr(server, "run_service", lambda *_: None)
+    monkeypatch.setattr(server, "end_after", lambda _: None)
     given = environment_of(Place(0, "", 0, 1), SupervisorSettings(), {}, Path("/run"))
     for name, value in given.items():
         monkeypatch.setenv(name, value)

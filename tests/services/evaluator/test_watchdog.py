@@ -3,16 +3,20 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import asynccontextmanager
 
 from modnorm.services.common.settings import SupervisorSettings
 from modnorm.services.evaluator import supervisor as supervising
+from modnorm.services.evaluator.server import HANGS
 from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.services.evaluator.supervisor import Supervisor
 from modnorm.v1 import evaluation_pb2 as messages
 from tests.services.evaluator.run_job import run_job
 from tests.services.evaluator.test_supervisor import until
+from verification.labs.waiting import wait_until
 
 HANGING = """
 import os, sys, time
@@ -39,6 +43,22 @@ main(load)
 """
 """A worker whose engine hangs after its first answer as long as a file exists, and its process id
 in a file."""
+
+HANGING_JUDGE = """
+import sys, threading
+from pathlib import Path
+from modnorm.search import scoring
+from modnorm.services.evaluator import server
+
+def judge(*_):
+    Path(sys.argv[1]).touch()
+    threading.Event().wait()
+
+scoring.judge = judge
+server.EXIT_SECONDS = 0.5
+server.main()
+"""
+"""A worker whose judge never returns; it creates a file."""
 
 
 @asynccontextmanager
@@ -105,6 +125,29 @@ def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
     assert found.lease.token == 4
     assert found.descriptor == expected.descriptor
     assert found.answers == expected.answers
+
+
+def test_a_worker_without_a_supervisor_ends_although_its_judge_hangs(
+    target, aggregator, add_job, tmp_path
+):
+    add_job("a")
+    judging = tmp_path / "judging"
+    settings = {
+        "MODNORM_BIND_ADDRESS": "127.0.0.1:0",
+        "MODNORM_BROKER_URL": "memory://",
+        "MODNORM_AGGREGATOR_TARGET": target,
+        "MODNORM_STOP_GRACE": "0",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGING_JUDGE, str(judging)], env={**os.environ, **settings}
+    ) as worker:
+        try:
+            wait_until(judging.exists, "the judge")
+            worker.terminate()
+            assert worker.wait(60) == HANGS
+        finally:
+            worker.kill()
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
 
 
 def test_a_sign_of_life_is_overdue_only_if_one_is_expected():
