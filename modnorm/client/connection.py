@@ -234,13 +234,13 @@ class Reconnection:
     def heard(self) -> None:
         """Record a message, which proves the connection."""
         self._heard = True
-        self._alive, self._lost, self._failures = time.monotonic(), None, 0
+        self._alive, self._lost = time.monotonic(), None
 
     def pause(self, error: ModnormError) -> float:
         """Return the seconds to wait before the stream is opened again."""
         now = time.monotonic()
         if self._lost is None or now - self._alive > CONNECT_SECONDS:
-            self._lost = now
+            self._lost, self._failures = now, 0
         # A server that stops ends its streams with CANCELLED. A token that was good on a stream
         # may have been replaced since.
         is_renewed = isinstance(error, UnauthenticatedError) and self._heard

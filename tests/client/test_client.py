@@ -1,6 +1,7 @@
 """The client, against a service that the test plays."""
 
 import asyncio
+import random
 import threading
 import time
 from dataclasses import FrozenInstanceError
@@ -250,6 +251,21 @@ def test_a_long_silence_is_no_loss(connect, serve, servicer, monkeypatch):
     target = serve(servicer(WatchExperiment=silent_for_two_streams))
     assert [found.cursor for found in connect(target, patience=0.5).watch("e1")] == [1]
     assert opened == [0, 0, 0]
+
+
+def test_each_outage_begins_with_a_short_pause(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(random, "uniform", lambda _, longest: longest)
+    lost = errors.UnavailableError("lost")
+    stream = watching.Reconnection(patience=600)
+    stream.opened()
+    first = [stream.pause(lost) for _ in range(8)]
+    assert first == sorted(first)
+    assert first[0] < first[-1]
+    stream.opened()
+    now[0] += watching.CONNECT_SECONDS + 1  # connected, without an event
+    assert stream.pause(lost) == first[0]
 
 
 def test_only_patience_may_be_endless():
