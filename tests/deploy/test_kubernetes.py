@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from contextlib import closing
+from pathlib import Path
 
 import kubernetes_validate
 import psycopg
@@ -34,6 +35,8 @@ from tests.deploy.kubernetes_manifests import (
 )
 from tests.deploy.serve_command import parsed
 from tests.deploy.test_release import project_version
+from verification.labs import servers
+from verification.labs.waiting import wait_until
 
 SETTINGS = {
     f"MODNORM_{name}".upper()
@@ -212,3 +215,22 @@ def test_keda_counts_lease_holders_and_pending_jobs_and_reads_nothing_else(lease
     assert leases.execute(TRIGGERS["postgresql"]["query"]).fetchone() == (3,)
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         leases.execute("SELECT environment FROM jobs")
+
+
+@pytest.mark.parametrize("accepted", ["hostssl", "hostnossl"])
+def test_keda_reads_a_database_with_and_without_tls(accepted):
+    mode = TRIGGERS["postgresql"]["sslmode"]  # KEDA's driver reads it as libpq does
+    with servers.database() as server, closing(server.connect()) as owner:
+        (folder,) = (Path(str(name)) for (name,) in owner.execute("SHOW data_directory"))
+        key, certificate = str(folder / "server.key"), str(folder / "server.crt")
+        made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+        made += ["-nodes", "-subj", "/CN=postgres", "-keyout", key, "-out", certificate]
+        subprocess.run(made, check=True, capture_output=True)
+        for file in (key, certificate):
+            shutil.chown(file, folder.owner())
+        (folder / "pg_hba.conf").write_text(f"{accepted} all all all trust")
+        owner.execute("ALTER SYSTEM SET ssl = on")
+        owner.execute("SELECT pg_reload_conf()")
+        wait_until(lambda: owner.execute("SHOW ssl").fetchone() == ("on",), "TLS")
+        with closing(psycopg.connect(server.url, sslmode=mode)) as connection:
+            assert connection.pgconn.ssl_in_use == (accepted == "hostssl")
