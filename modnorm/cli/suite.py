@@ -195,10 +195,23 @@ def _run_cells(
     searches = [cell for cell in cells if cell.spec.distillation is None]
     listen = _progress_lines()
     embedded, finished = server is None, True
-    profiles = find_profiles(loaded, searches, directory, calibrate=embedded)
+    profiles: dict[str, str] = {}
+    for cell in cells:  # first, since searches may use their profiles
+        if cell.spec.distillation is not None:
+            profiles[cell.id] = ""
+            listen(cell, journal.note(cell.id, state=CellState.SUBMITTED, error=""))
+            try:
+                place = directory / cell.id
+                run_distillation(cell.spec, place, directory, server, device=None)
+                record = journal.note(cell.id, state=CellState.FINISHED)
+            except ModnormError as error:
+                record = journal.note(cell.id, state=CellState.FAILED, error=str(error))
+                finished = False
+            listen(cell, record)
+    profiles |= find_profiles(loaded, searches, directory, calibrate=embedded)
     if searches:
         with lab_for(directory, server, _PREFIX) as (client, submit):
-            finished = SuiteRunner(
+            finished &= SuiteRunner(
                 client=client,
                 cells=searches,
                 profiles=profiles,
@@ -210,17 +223,6 @@ def _run_cells(
                 patience=0.0 if embedded else _PATIENCE_SECONDS,
                 listen=listen,
             ).run()
-    for cell in cells:
-        if cell.spec.distillation is not None:
-            listen(cell, journal.note(cell.id, state=CellState.SUBMITTED, error=""))
-            try:
-                place = directory / cell.id
-                run_distillation(cell.spec, place, directory, server, device=None)
-                record = journal.note(cell.id, state=CellState.FINISHED)
-            except ModnormError as error:
-                record = journal.note(cell.id, state=CellState.FAILED, error=str(error))
-                finished = False
-            listen(cell, record)
     return finished
 
 

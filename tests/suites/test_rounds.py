@@ -3,11 +3,14 @@
 import json
 from dataclasses import replace
 
+import grpc
 import pytest
 
+from modnorm.cli.suite import _run_cells
 from modnorm.errors import InvalidInputError
 from modnorm.suites.cost_estimate import estimate_cost, plan_cells
 from modnorm.suites.outcomes import profile_digest, read_suite
+from modnorm.suites.runner import suite_status
 from tests.analysis.distillations import make_document
 from verification.labs.bundled_tasks import bundled_task
 
@@ -85,6 +88,38 @@ def test_a_distillation_uses_no_profile_of_another_cell(load):
     profiles = {"axis": "task", "from": "puzzles"}
     loaded = load(base=DISTILLED, axes={**AXES, "task": tasks}, profiles=profiles)
     assert {cell.profile_of for cell in loaded.cells} == {None}
+
+
+@pytest.mark.parametrize(("profile", "reason"), [("p", "enough"), ("", "fix that cell first")])
+def test_a_lab_searches_with_the_profile_of_a_distillation(
+    load, distil, serve, servicer, monkeypatch, tmp_path, profile, reason
+):
+    distilled = {"distillation": DISTILLED["distillation"]}
+    tasks = {
+        name: {"task": bundled_task("countdown", selection=10, heldout=rows), **more}
+        for name, rows, more in (("puzzles", 10, distilled), ("more", 20, {}))
+    }
+    base = {name: DISTILLED[name] for name in ("model", "population")}
+    axes = {"method": {"MN": AXES["method"]["MN"]}, "task": tasks}
+    loaded = load(base=base, axes=axes, seeds=[42], profiles={"axis": "task", "from": "puzzles"})
+    origin, other = loaded.cells
+    profiles = []
+
+    def create(request, context):
+        profiles.append(request.spec.method.profile)
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "enough")
+
+    def run_distillation(*_, **__):
+        if not profile:
+            raise InvalidInputError("no rows")
+        distil(origin, 0.2, [0.6, 0.7], [0.5, 0.65])
+
+    monkeypatch.setattr("modnorm.cli.run.run_distillation", run_distillation)
+    (out := tmp_path / "out").mkdir()
+    server = serve(servicer(CreateExperiment=create))
+    assert not _run_cells(loaded, loaded.cells, out, server, None)
+    assert profiles == [profile] * bool(profile)
+    assert reason in suite_status(loaded.suite.name, [other], out)[other.id].error
 
 
 def test_a_table_of_rounds_needs_distillations(load, tables):
