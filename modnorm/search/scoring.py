@@ -58,9 +58,9 @@ class AnswerJudge:
         for answer in self._answers.values():
             answer.cancel()
 
-    def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds; return whether all completions are judged."""
-        return not wait(self._answers.values(), timeout=timeout).not_done
+    def wait(self, timeout: float) -> int:
+        """Wait at most `timeout` seconds; return how many completions are not judged yet."""
+        return len(wait(self._answers.values(), timeout=timeout).not_done)
 
     @property
     def count(self) -> int:

@@ -135,8 +135,9 @@ class EvaluatorSettings(QueueSettings):
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     """Share of a GPU's memory for all vLLM engines on it."""
     stall_seconds: float = Field(default=600.0, gt=0)
-    """Seconds without a decode step or a step of a lineage after which an engine hangs: its
-    process ends, and the supervisor restarts it. A load may take three times as long."""
+    """Seconds without a decode step, a step of a lineage or a judged answer after which an engine
+    or a judge hangs: its process ends, and the supervisor restarts it. A load may take three times
+    as long."""
     load_lock: GivenPath | None = None
     """File that is locked while a model loads: vLLM does not guard its folder of kernels."""
     first_job: GivenPath | None = None

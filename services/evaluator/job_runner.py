@@ -167,14 +167,15 @@ class JobRunner:
         return (*self._begun, *([waiting.job] if waiting else ()))
 
     def abandon(self) -> None:
-        """Fail the job of an engine that hangs and release the others; from any thread."""
-        hangs = "the engine shows no sign of life"
-        at_engine = self._at_engine
-        others = [job for job in self._held if job is not at_engine]
+        """Fail the job whose engine or judge hangs, release the others; from any thread."""
+        hangs, failed = "the engine shows no sign of life", self._at_engine
+        if self.scorer.judge_hangs:
+            hangs, failed = "a judge does not return", self._begun[0]  # the job in the background
+        others = [job for job in self._held if job is not failed]
         logger.error("abandoned: %s", hangs)
-        if at_engine is not None:
-            with naming(**_names(at_engine)):
-                self._client.fail(at_engine.lease, messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
+        if failed is not None:
+            with naming(**_names(failed)):
+                self._client.fail(failed.lease, messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
         self._client.release([job.lease for job in others], hangs)
 
     def close(self) -> None:

@@ -57,10 +57,16 @@ class JobScorer:
         self._tasks = TaskCache(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
         self._watchdog = watchdog or Watchdog(float("inf"))
+        self._judging = Watchdog(settings.stall_seconds)
         self.needs_new_process = False
         """Whether only a new process can load the requested engine."""
         self.makes_room = False
         """Whether that is because the model needs a larger share of the GPU's memory."""
+
+    @property
+    def judge_hangs(self) -> bool:
+        """Whether no answer of the job in the background was judged within the limit."""
+        return self._judging.is_overdue
 
     def answer(self, job: messages.Job, lease: CandidateLease) -> Work:
         """Answer a job's rows; return the remaining work, which needs no engine."""
@@ -89,9 +95,13 @@ class JobScorer:
         environment = {**model.engine.environment, **isolation, **canary}
 
         def report() -> None:
-            with answered.judge as judge:
-                while not judge.wait(POLL_SECONDS):
+            with answered.judge as judge, self._judging.working():
+                before = len(rows)
+                while left := judge.wait(POLL_SECONDS):
                     lease.progress(len(rows))
+                    if left < before:
+                        before = left
+                        self._judging.beat()
                 answers = judge.answers()
             self._client.report(
                 messages.ReportJobRequest(

@@ -21,7 +21,7 @@ from modnorm.services.evaluator.supervisor import MAKES_ROOM, STOP_SECONDS
 from modnorm.services.evaluator.worker import Worker
 
 ABANDON_SECONDS = 10.0
-"""Deadline for reporting to the aggregator that the engine hangs."""
+"""Deadline for reporting to the aggregator that the engine or a judge hangs."""
 CHECK_INTERVAL = 1.0
 """Seconds between two checks of the worker."""
 EXIT_SECONDS = 10.0
@@ -84,8 +84,8 @@ class EvaluatorService(GrpcService):
         signal.raise_signal(signal.SIGTERM)
 
     async def _end_process(self) -> None:
-        """End this process, whose engine hangs: a thread that hangs in a kernel cannot stop."""
-        logger.critical("the engine hangs, this process ends")
+        """End this process: a thread that hangs, in a kernel or a judge, cannot stop."""
+        logger.critical("the engine or a judge hangs, this process ends")
         try:
             await asyncio.wait_for(asyncio.to_thread(self._worker.abandon), ABANDON_SECONDS)
         except Exception:

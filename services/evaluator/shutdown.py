@@ -1,4 +1,4 @@
-"""The ends of a worker: a request to stop with a grace period, and an engine that hangs."""
+"""The ends of a worker: a request to stop with a grace period, and a thread that hangs."""
 
 import threading
 import time
@@ -51,7 +51,7 @@ LOAD_FACTOR = 3.0
 
 
 class Watchdog:
-    """Tracks when the next sign of life of the engine is due; used from two threads."""
+    """Tracks when the next sign of life of an engine or a judge is due; used from two threads."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -148,8 +148,8 @@ class Worker:
 
     @property
     def hangs(self) -> bool:
-        """Whether the engine shows no sign of life within the watchdog's limit."""
-        return self._watchdog.is_overdue
+        """Whether the engine or a judge shows no sign of life within the watchdog's limit."""
+        return self._watchdog.is_overdue or self._scorer.judge_hangs
 
     @property
     def makes_room(self) -> bool:
@@ -161,7 +161,7 @@ class Worker:
         self._engine.warm(job)
 
     def abandon(self) -> None:
-        """Fail the current job, for a process that is about to end; from any thread."""
+        """Fail the job that hangs, for a process that is about to end; from any thread."""
         self._runner.abandon()
 
     def run(self) -> None:

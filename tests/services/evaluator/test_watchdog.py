@@ -8,6 +8,8 @@ import sys
 import time
 from contextlib import asynccontextmanager
 
+import pytest
+
 from modnorm.services.common.settings import SupervisorSettings
 from modnorm.services.evaluator import supervisor as supervising
 from modnorm.services.evaluator.server import HANGS
@@ -127,12 +129,17 @@ def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
     assert found.answers == expected.answers
 
 
+@pytest.mark.parametrize(
+    ("stall_seconds", "kind"),
+    [("600", messages.FAILURE_KIND_RELEASED), ("8", messages.FAILURE_KIND_INFRASTRUCTURE)],
+)
 def test_a_worker_without_a_supervisor_ends_although_its_judge_hangs(
-    target, aggregator, add_job, tmp_path
+    target, aggregator, add_job, tmp_path, stall_seconds, kind
 ):
     add_job("a")
     judging = tmp_path / "judging"
     settings = {
+        "MODNORM_STALL_SECONDS": stall_seconds,
         "MODNORM_BIND_ADDRESS": "127.0.0.1:0",
         "MODNORM_BROKER_URL": "memory://",
         "MODNORM_AGGREGATOR_TARGET": target,
@@ -143,11 +150,12 @@ def test_a_worker_without_a_supervisor_ends_although_its_judge_hangs(
     ) as worker:
         try:
             wait_until(judging.exists, "the judge")
-            worker.terminate()
+            if kind == messages.FAILURE_KIND_RELEASED:
+                worker.terminate()
             assert worker.wait(60) == HANGS
         finally:
             worker.kill()
-    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
+    assert aggregator.failures["a"].kind == kind
 
 
 def test_a_sign_of_life_is_overdue_only_if_one_is_expected():
