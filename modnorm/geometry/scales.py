@@ -96,18 +96,13 @@ def raw_corrections(
     active: frozenset[str],
 ) -> dict[str, float]:
     """Return r^raw of every role of one layer (paper, table "Raw correction")."""
-    metrics = (*(branch.metric for branch in BRANCHES), *sorted(_INNER_NORMS & present))
-    if lacking := [metric for metric in metrics if metric not in sensitivities]:
-        raise InvalidInputError(
-            f"the profile lacks the sensitivity {lacking[0]}", field="method.profile"
-        )
+    metrics = (*(branch.metric for branch in BRANCHES), *(_INNER_NORMS & present))
     values = {**gains, **{metric: sensitivities[metric] for metric in metrics}}
     factors = {name: clip(value, *CLIP) for name, value in values.items()}
     return {
         role: correction
         for branch in BRANCHES
         for role, correction in branch.corrections(factors, active)
-        if role in present
     }
 
 
@@ -332,10 +327,7 @@ def _require_active(scales: Scales) -> Scales:
 
 def _require_pre_norm(rows: Sequence[TensorScale], method: str) -> None:
     """Refuse families without the layers of the published control."""
-    layers = {row.layer for row in rows if row.layer is not None}
-    counts = Counter((row.layer, row.role) for row in rows)
-    plain = all(counts[layer, role] == 1 for layer in layers for role in BLOCK_NORMS)
-    if not plain or any(row.role in _INNER_NORMS for row in rows):
+    if any(row.role in _INNER_NORMS for row in rows):
         raise InvalidInputError(
             f"{method} is defined only for layers with an input norm and a norm after attention",
             field="method.name",

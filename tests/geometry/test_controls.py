@@ -113,16 +113,15 @@ def test_masks_keep_the_full_scales_of_a_group(full, group, published, kept):
             assert (row.name, row.mass, row.norm) == (before.name, before.mass, before.norm)
 
 
-def test_published_controls_are_refused_for_other_layers():
-    output_norms = physical_layout({**QWEN_15B, "model_type": "olmo2"})
+@pytest.mark.parametrize("family", ["olmo2", "qwen3"])
+def test_published_controls_are_refused_for_other_layers(family):
+    other = physical_layout({**QWEN_15B, "model_type": family})
     for control in (
-        lambda: rmsnorm_doubled_scales(output_norms, Masses()),
-        lambda: group_share_scales(output_norms, Masses(), published=True),
-        lambda: masked_scales(
-            uncorrected_scales(output_norms, Masses()), "attention", published=True
-        ),
+        lambda: rmsnorm_doubled_scales(other, Masses()),
+        lambda: group_share_scales(other, Masses(), published=True),
+        lambda: masked_scales(uncorrected_scales(other, Masses()), "attention", published=True),
     ):
         with error_at("method.name", "is defined only for"):
             control()
-    assert group_share_scales(output_norms, Masses(), published=False)
-    assert masked_scales(uncorrected_scales(output_norms, Masses()), "attention")
+    assert group_share_scales(other, Masses(), published=False)
+    assert masked_scales(uncorrected_scales(other, Masses()), "attention")

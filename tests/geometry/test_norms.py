@@ -58,6 +58,11 @@ def test_other_norms_are_their_definitions(shape, seed):
     assert natural_norm(z, Norm.UNIT).item() == 1
 
 
+@pytest.mark.parametrize("norm", [norm for norm in Norm if norm is not Norm.UNIT])
+def test_the_norm_of_zeros_is_the_lower_bound(norm):
+    assert natural_norm(torch.zeros(3, 4), norm).item() == pytest.approx(1e-12)
+
+
 def test_a_frobenius_norm_of_many_entries_keeps_its_digits():
     z = gaussian((4096, 2048), 5)
     expected = torch.linalg.vector_norm(z.double()).item()

@@ -99,6 +99,12 @@ def test_each_present_group_gets_its_total(layers, tied, bias, totals):
         assert present == (group != "other" and not (group == "head" and tied))
 
 
+def test_a_mass_is_split_by_layer_before_it_is_split_by_module():
+    names = ("0.self_attn.qkv_proj", "0.self_attn.o_proj", "1.self_attn.o_proj")
+    roles = classify(tuple(tensor(f"model.layers.{name}.weight", 4, 4) for name in names))
+    assert tensor_masses(roles, Masses(attention=8)) == (3, 1, 4)
+
+
 def test_a_mass_too_small_for_a_finite_scale_is_refused():
     roles = classify(layout())
     with error_at("method.masses"):
@@ -160,11 +166,11 @@ def test_unit_gains_and_sensitivities_give_the_base_scales(make_model):
         assert row.scale == pytest.approx(row.base_scale, rel=1e-6)
 
 
-def test_groups_without_mass_are_not_perturbed(make_model):
+@pytest.mark.parametrize("still", [{"attention", "embedding"}, {"attention", "mlp", "norm"}])
+def test_groups_without_mass_are_not_perturbed(make_model, still):
     model = make_model()
-    rows = scales(model, profile(), Masses(attention=0, embedding=0))
-    still = {row.group for row in rows if row.scale is None}
-    assert still == {"attention", "embedding"}
+    rows = scales(model, profile(), Masses(**dict.fromkeys(still, 0)))
+    assert {row.group for row in rows if row.scale is None} == still
     assert all((row.mass == 0) == (row.base_scale is None) for row in rows)
     assert all(row.correction == 1 for row in rows if row.scale is None)
 
@@ -191,8 +197,9 @@ def test_weights_that_are_not_finite_are_refused(make_model):
         scales(model, profile())
 
 
-def test_scale_maps_survive_json(make_model):
-    scale_map = ScaleMap("modular_norm", "digest", scales(make_model(), profile()))
+@pytest.mark.parametrize("rank", [None, 1])
+def test_scale_maps_survive_json(make_model, rank):
+    scale_map = ScaleMap("modular_norm", "digest", scales(make_model(), profile()), rank)
     assert ScaleMap.from_json(scale_map.to_json()) == scale_map
 
 
