@@ -22,6 +22,11 @@ def test_two_point_methods_cost_as_in_the_paper():
     assert two_point_budget(GSM8K) == Budget(search=600_000, development=8_000, final=1319)
 
 
+def test_the_last_checkpoint_may_follow_fewer_updates():
+    found = PAPER(COUNTDOWN, updates=150, candidates=2, development_rows=500)
+    assert found.development == 3 * 500
+
+
 def test_ensembles_cost_as_in_the_paper():
     assert ensemble_budget(100, 25, COUNTDOWN).total == 57_500
     assert ensemble_budget(100, 25, GSM8K).total == 52_975

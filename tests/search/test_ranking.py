@@ -62,6 +62,8 @@ def test_experts_are_the_heads_of_nested_prefixes(rewards, data):
 def test_too_few_scored_candidates_are_refused():
     with error_at("population.ensemble_sizes", "K = 2 needs 2", kind=PreconditionError):
         select_experts([0.1, None, 0.2], [2, 3], [1, 2])
+    with error_at("population.size", kind=PreconditionError):
+        rank([0.1], 2)
 
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf])

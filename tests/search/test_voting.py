@@ -53,6 +53,10 @@ def test_the_best_ranked_expert_decides_whether_the_winner_is_right():
     assert not count_votes([second, first])[0].correct
 
 
+def test_an_answer_that_is_not_valid_is_never_right():
+    assert not count_votes([Ballot.from_answers([Judged(None, True)])])[0].correct
+
+
 @settings(max_examples=300)
 @given(st.integers(0, 4), st.lists(KEYS, max_size=6))
 def test_a_row_is_settled_exactly_when_no_missing_answer_can_change_the_winner(missing, votes):
