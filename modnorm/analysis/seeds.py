@@ -91,7 +91,7 @@ def mean_bounds(values: Sequence[float], rows: Sequence[object]) -> ConfidenceIn
         len(of_seed) == len(known[0]) and abs(of_seed.mean() - value) < _EQUAL
         for of_seed, value in zip(known, values, strict=True)
     )
-    return grid_interval(np.stack(known)) if known and agree else mean_interval(values)
+    return grid_interval(np.stack(known)) if agree else mean_interval(values)
 
 
 def term_intervals(pairs: pd.DataFrame) -> Mapping[str, ConfidenceInterval]:

@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 from statistics import fmean, stdev
 
@@ -9,7 +10,7 @@ from modnorm.analysis.analyses import analyze, observed_reduction
 from modnorm.analysis.export import write_run
 from modnorm.analysis.figures import FORMATS, plan_figures, write_table
 from modnorm.analysis.run import load_run
-from modnorm.analysis.seeds import choose_reference, required_population
+from modnorm.analysis.seeds import choose_reference, over_seeds, paired, required_population
 from modnorm.errors import InvalidInputError
 
 PLACE = ("tiny-thicket", "countdown")
@@ -189,6 +190,19 @@ def test_the_reference_is_named_or_randopt_or_the_first(tables):
     assert choose_reference(renamed, None) == "modular_norm"
     with pytest.raises(InvalidInputError, match="no run is of the method 'es'"):
         choose_reference(scaling, "es")
+
+
+def test_methods_are_compared_on_one_model_and_task():
+    places = itertools.product("ab", "xy", ("modular_norm", "randopt"), (42,))
+    table = pd.DataFrame(places, columns=["model", "task", "method", "seed"])
+    pairs = paired(table.assign(metric=range(8)), "randopt")
+    assert pairs["reference_metric"].tolist() == (pairs["metric"] + 1).tolist()
+    assert len(pairs) == 4
+
+
+def test_means_keep_the_order_of_their_groups_and_one_without_a_name():
+    table = pd.DataFrame({"radius": [None, 2.0, 1.0, 2.0], "metric": [9.0, 1.0, 5.0, 3.0]})
+    assert over_seeds(table, ["radius"], "metric")["mean"].tolist() == [9.0, 2.0, 5.0]
 
 
 def test_a_table_is_written_in_every_format(tmp_path):

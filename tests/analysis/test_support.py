@@ -40,6 +40,8 @@ def literal(one, other):
 def test_the_terms_are_those_of_the_paper(one, other):
     every = [(m, m > 1) for m in range(SIZE + 1)]
     first, second = count_support(one + every, SIZE), count_support(other + every, SIZE)
+    assert first[0].sum() == len(one + every)
+    assert len(first[0]) == SIZE + 1
     assert decompose(first, second) == pytest.approx(literal(first, second), abs=1e-12)
 
 
@@ -58,6 +60,7 @@ def test_rows_that_only_one_ensemble_has_count_as_support():
         (5, ["0", "1", "2", "3-4", "5"]),
         (10, ["0", "1", "2-4", "5-9", "10"]),
         (25, ["0", "1", "2-12", "13-24", "25"]),
+        (100, ["0", "1", "2-49", "50-99", "100"]),
     ],
 )
 def test_bins_are_those_of_the_paper(size, names):

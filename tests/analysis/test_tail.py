@@ -77,7 +77,8 @@ def test_no_population_is_enough_where_nobody_is_above():
 
 
 def test_a_gain_that_equals_the_threshold_counts_in_spite_of_rounding():
-    points = [100 * (0.705 + steps * 0.005 - 0.705) for steps in range(10)]
+    points = [100 * (0.3 + steps * 0.005 - 0.3) for steps in range(10)]
+    assert points[9] < 4.5
     assert survival(points, (0.0, 0.5, 4.5, 5.0)).tolist() == [1.0, 0.9, 0.1, 0.0]
     assert math.isnan(survival([], (1.0,))[0])
 

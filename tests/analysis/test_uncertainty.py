@@ -56,8 +56,9 @@ def _right(rows, right):
     return np.array([1.0] * right + [0.0] * (rows - right))
 
 
-def test_one_seed_has_about_the_wilson_interval_of_its_rows():
-    found = grid_interval(_right(400, 300)[None])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_seeds_with_equal_rows_have_about_the_wilson_interval_of_these_rows(seeds):
+    found = grid_interval(np.stack([_right(400, 300)] * seeds))
     wilson = accuracy_interval(0.75, 400)
     assert found == pytest.approx(wilson, abs=0.01)
 
@@ -103,3 +104,9 @@ def test_terms_are_bounded_around_the_terms_themselves():
     assert bounds["total"].lower < 100 * np.mean(gaps) < bounds["total"].upper
     assert bounds["support"] == pytest.approx(bounds["total"], abs=1e-7)  # q(m) is equal in both
     assert bounds["voting"] == pytest.approx((0, 0), abs=1e-9)
+    same = pairs.assign(reference_experts=pairs["experts"], reference_correct=0 * pairs["correct"])
+    bounds = term_intervals(same)
+    assert bounds["support"] == (0, 0)
+    assert bounds["voting"] == bounds["total"]
+    assert bounds["total"].lower > 0
+    assert term_intervals(pairs.assign(experts=pairs["experts"].str[:7])) == {}
