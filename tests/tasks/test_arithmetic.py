@@ -30,3 +30,8 @@ def test_any_text_is_legal_only_where_python_agrees(expression):
 )
 def test_other_operations_have_no_value(expression):
     assert evaluate(expression) is None
+
+
+def test_nesting_is_bounded():
+    assert (evaluate("-" * 200 + "1"), evaluate("-" * 201 + "1")) == (1, None)
+    assert (evaluate("1" + "+1" * 200), evaluate("1" + "+1" * 201)) == (201, None)

@@ -82,6 +82,7 @@ def test_reward_and_vote(completion, reward, vote):
         ("44 - 19 / 35 = 43.457142857", str(44 - 19 / 35)),
         # A false or unfinished equation, or one without all numbers.
         ("44 + 19 + 35 = 99", None),
+        ("44 + 19 + 35 = 97", None),
         ("44 + 19 - 35 = 98", None),
         ("98 = 98", None),
         ("44 + 19 = 63", None),

@@ -31,7 +31,9 @@ def test_a_row_keeps_the_canonical_answer_and_parses_to_itself():
         ("#### 20 / 4 = 5", "5"),
         ("#### $5 + $3 = $8 in 2 days", "8"),
         ("#### -3 - 2 \u00d7 (1 + 1) = -7", "-7"),
-        ("#### 14 = 7 * 2", "14"),
+        ("#### 15 = 7 * 2", "15"),
+        ("#### 20 - 5", "15"),
+        ("#### 10 - 12", None),
         ("#### 20 / 4 = ", "5"),
         ("#### 18 (= 9 * 2)", "18"),
         ("#### -0", "0"),
@@ -115,6 +117,7 @@ def test_a_row_keeps_the_canonical_answer_and_parses_to_itself():
         ("It is 3\u00bd", "3.5"),
         ("She arrives at 10:30", None),
         ("#### none", None),
+        ("She has 3 eggs.\n#### unknown", "3"),
         ("#### unknown, perhaps 12", "12"),
         ("It is 1,000.", "1000"),
         ("8 - 3 = 5", "5"),
@@ -191,6 +194,7 @@ def test_every_way_to_write_an_integer_is_one_vote(number):
         ("#### 1000.", 0.0, "1000.", False),
         ("#### $1000", 1.0, "1000", True),
         ("so 1000", 1.0, "1000", True),
+        ("so 1000 .", 1.0, "1000", True),
         # Without a mark commas stay: another vote, right when it is marked again.
         ("so 1,000", 0.0, "1,000", True),
         # A right last number makes up for a wrong marked answer, but not for its vote.

@@ -72,8 +72,7 @@ def published_equal(answer: str, truth: str) -> bool:
     plain_answer, plain_truth = _collapse(answer), _collapse(truth)
     simple_answer, simple_truth = _simplify(plain_answer), _simplify(plain_truth)
     return (
-        _same(plain_answer, plain_truth)
-        or _same(simple_answer, simple_truth)
+        plain_answer.replace(" ", "") == plain_truth.replace(" ", "")
         or _caseless(simple_answer) == _caseless(simple_truth)
         or _same_number(simple_answer, simple_truth)
         or _same_numbers(simple_answer, simple_truth)
@@ -145,10 +144,6 @@ def _simplify(answer: str) -> str:
     for _ in range(3):
         answer = _THOUSANDS.sub(r"\1\2", answer)
     return _collapse(answer)
-
-
-def _same(answer: str, truth: str) -> bool:
-    return answer.replace(" ", "") == truth.replace(" ", "")
 
 
 def _caseless(answer: str) -> str:
@@ -287,9 +282,7 @@ def _closing_braces(text: str) -> dict[int, int]:
 
 
 def _tidy(answer: str) -> str | None:
-    boxed = _last_box(answer)
-    content = answer if boxed is None else boxed[1]
-    content = _LEAD.sub("", content.strip())
+    content = _LEAD.sub("", answer.strip())
     content = _SENTENCE_END.split(content)[0].strip(_DECORATION)
     if content.endswith(".") and not content.endswith("\\."):
         content = content[:-1].strip(_DECORATION)

@@ -17,7 +17,7 @@ from modnorm.tasks.mathematics.answer_extraction import (
         (r"\boxed{a{b}", "a{b"),
         (r"It is \(5\).", "5"),
         ("It is $5$.\nBye", "5"),
-        ("x = $5$", "5"),
+        ("x = $ 5 $", "5"),
         (r"the answer is: **\(7\)**", "7"),
         ("The answer is 7. Really", "7"),
         ("Therefore, the answer is 7", "7"),
@@ -51,6 +51,9 @@ def test_answers_are_found_as_by_the_published_code(completion, answer):
         (r"2\sqrt{3}", r"\frac{2}{3}", True),
         (r"\sqrt{2}", "2", True),
         ("nan", "nan", True),
+        ("x + Y", "X+y", True),
+        ("- 3x", "-3", True),
+        (r"\Pi", r"\pi", False),
         ("x", "y", False),
         ("1/2", r"\frac{1}{3}", False),
     ],
@@ -63,6 +66,8 @@ def test_the_vote_is_the_answer_as_written_and_read_back_from_a_box():
     judgement = published_judgement(r"\boxed{ 1/2 }", "1/2")
     assert (judgement.reward, judgement.vote, judgement.correct) == (1.0, " 1/2 ", True)
     assert published_judgement(r"\boxed{}", "1").vote is None
+    wrong = published_judgement(r"\boxed{3}", "1/2")
+    assert (wrong.reward, wrong.vote, wrong.correct) == (0.0, "3", False)
     long = "1 " * WINDOW
     assert published_equal(long, long)
     assert not published_correct(long, long)
