@@ -164,6 +164,20 @@ def test_other_inputs_evaluate_what_they_change(world, monkeypatch, changes, eva
     )
 
 
+def test_experts_with_other_coefficients_are_evaluated(world, monkeypatch):
+    """Unlike devices resolve other coefficients, and so other weights."""
+    world.work(world.select("first"))
+    admitted(world, monkeypatch, selection_digest=FIVE.digest, selection_rows=5, texts=[FIVE])
+    second = world.select("second")
+    for claim in map(world.claim, world.pending(second)):
+        report = world.report_of(claim)
+        other = tuple(value + 1 for value in report.descriptor.coefficients)
+        descriptor = dataclasses.replace(report.descriptor, coefficients=other)
+        world.jobs.report(dataclasses.replace(report, descriptor=descriptor))
+    assert world.state(second) == "VOTING"
+    assert pending(world, second) == 3
+
+
 @pytest.mark.parametrize(
     ("module", "name", "value", "evaluated"),
     [

@@ -252,7 +252,9 @@ def test_an_experiment_that_fails_in_the_vote_keeps_no_votes(world, monkeypatch)
 
 
 def test_jobs_of_the_loaded_model_go_first(world):
-    older, newer = world.select("older"), world.select("newer", name="newer")
+    older = world.select("older")
+    world.now += 1
+    newer = world.select("newer", name="newer")
     with world.database.write() as session:
         lock_experiment(session, newer).model_digest = "n" * 64
     named, ids = world.pending(older)[0], world.pending(newer)
