@@ -10,19 +10,13 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.radius.artifact import (
-    CandidateDisplacement,
     GridDocument,
     GridRadius,
     GridSettings,
     GridTrial,
-    MatchedCondition,
-    MatchingDocument,
-    MatchingSettings,
     MethodSubject,
     RadiusArtifact,
-    Reference,
     Subject,
-    objective,
 )
 from modnorm.spec import DataSpec, EngineSpec, Masses
 from tests.random_models import random_model
@@ -95,45 +89,6 @@ def make_grid():
                 )
                 for radius, values in sorted(metrics.items())
             ),
-        )
-        return RadiusArtifact.of(document)
-
-    return make
-
-
-def _condition(kind, radius, figures, **more):
-    candidates = tuple(
-        CandidateDisplacement(seed=seed, kl=kl, hidden=hidden, hidden_rms=hidden, states=(hidden,))
-        for seed, (kl, hidden) in enumerate(figures)
-    )
-    means = {
-        name: fmean([getattr(one, name) for one in candidates])
-        for name in ("kl", "hidden", "hidden_rms")
-    }
-    return kind(radius=radius, candidates=candidates, **means, **more)
-
-
-@pytest.fixture
-def make_matching():
-    """Make the artifact of a matching: (KL, hidden) of each candidate, by radius."""
-
-    def make(reference, radii, chosen):
-        iso = _condition(Reference, 0.0005, reference, scale_map="e" * 64)
-        found = []
-        for radius, figures in sorted(radii.items()):
-            plain = _condition(MatchedCondition, radius, figures, objective=None)
-            found.append(plain.model_copy(update={"objective": objective(plain, iso)}))
-        document = MatchingDocument(
-            model=MODEL,
-            task="countdown",
-            method=_method("modular_norm"),
-            radius=chosen,
-            settings=MatchingSettings(prompts=2, candidates=len(reference)),
-            prompts_sha256="f" * 64,
-            positions=10,
-            environment={"device": "cpu"},
-            reference=iso,
-            radii=tuple(found),
         )
         return RadiusArtifact.of(document)
 

@@ -53,11 +53,6 @@ def test_damaged_content_is_refused_with_its_place(make_grid, path, value, messa
         RadiusArtifact.from_json(json.dumps(content))
 
 
-def test_a_radius_that_moves_nothing_is_recorded_and_never_chosen(make_matching):
-    artifact = make_matching([(1.0, 1.0)], {0.001: [(0.0, 0.0)], 0.1: [(3.0, 2.0)]}, 0.1)
-    assert [one.objective is None for one in artifact.document.radii] == [True, False]
-
-
 def test_a_file_gives_the_number_and_where_it_is_from(make_grid, make_spec, tmp_path):
     artifact = make_grid(METRICS, 0.16)
     file = tmp_path / "radius.json"

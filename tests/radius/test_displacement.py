@@ -46,16 +46,6 @@ def test_the_divergence_is_symmetric_and_that_of_the_formula(seed, spread):
     assert (found >= 0).all()
 
 
-def test_hidden_states_times_one_and_a_half_are_half_away():
-    states = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
-    base, other = ModelOutputs(logits(1), states), ModelOutputs(logits(1), 1.5 * states)
-    found = displacement_of([(base, other)])
-    assert found.hidden == pytest.approx(0.5, abs=1e-7)
-    assert found.states == pytest.approx((0.5, 0.5, 0.5), abs=1e-7)
-    assert found.hidden_rms == pytest.approx(0.5 * float(states[-1].square().mean().sqrt()))
-    assert found.kl == 0
-
-
 def test_every_position_has_equal_weight_in_any_batch():
     states = torch.randn(2, 7, 4, generator=torch.Generator().manual_seed(1)) * torch.arange(
         1.0, 8.0
@@ -72,6 +62,9 @@ def test_every_position_has_equal_weight_in_any_batch():
     assert whole.kl == pytest.approx(plain_kl(one, two).mean(), rel=1e-4)
     last, change = states[-1].double(), (moved - states)[-1].double()
     assert whole.hidden == pytest.approx(float(change.norm() / last.norm()))
+    assert whole.hidden_rms == pytest.approx(float(change.square().mean().sqrt()))
+    firsts = (moved - states)[0].double(), states[0].double()
+    assert whole.states[0] == pytest.approx(float(firsts[0].norm() / firsts[1].norm()))
 
 
 def test_a_displacement_that_is_not_finite_is_reported():
