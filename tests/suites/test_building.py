@@ -9,7 +9,6 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.suites import load_suite
 from modnorm.suites.loading import setting
-from modnorm.suites.outcomes import TidySuite
 from modnorm.suites.rendering import Printed, to_markdown
 from tests.faults import error_at
 
@@ -247,12 +246,6 @@ def test_tables_stay_empty_in_a_trial_with_other_sizes(write, tables):
     built = tables(load_suite(write(tables=specs), [sizes]))
     assert [table.rows for table in built] == [()] * 3
     assert [to_markdown(table).count("|\n") for table in built] == [2, 2, 4]
-
-
-def test_a_size_that_no_cell_has_is_refused(load):
-    data = TidySuite(load(), {}, {}, {})
-    with pytest.raises(InvalidInputError, match="selects no ensemble"):
-        data.at("correct", {**SIZES["of"], "N": 5})
 
 
 def test_a_pick_that_points_to_no_or_several_cells_is_refused(build):

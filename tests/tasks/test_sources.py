@@ -20,12 +20,6 @@ def test_bundled_data_are_read_by_name():
     assert set(rows[0][1]) == {"question", "answer"}
 
 
-@pytest.mark.parametrize("name", ["", "nothing", "../data/countdown-heldout", "README"])
-def test_unknown_bundled_data_are_refused_with_the_known_names(name):
-    with error_at(f"{FIELD}.source", "countdown-heldout"):
-        read(f"bundled:{name}")
-
-
 @pytest.mark.parametrize("option", ["config", "revision", "split"])
 def test_options_of_datasets_do_not_go_with_files(write_rows, option):
     for source in (write_rows("rows.jsonl"), "bundled:countdown-heldout", "split:gsm8k/heldout"):
