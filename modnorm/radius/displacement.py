@@ -97,16 +97,12 @@ def displacement_of(batches: Iterable[tuple[ModelOutputs, ModelOutputs]]) -> Dis
     )
 
 
-_PADDING = 0
-"""Padding token; it gets no attention and its positions are not compared."""
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A batch of prompts, padded on the right."""
 
     ids: torch.Tensor
-    """Token ids, int64 (rows, columns)."""
+    """Token ids, int64 (rows, columns); padding is 0 and gets no attention."""
     mask: torch.Tensor
     """1 for tokens of a prompt, 0 for padding, int64 (rows, columns)."""
 
@@ -127,7 +123,7 @@ def make_batches(prompts: Sequence[Sequence[int]], size: int) -> Iterator[Batch]
     """Yield batches of `size` prompts in order, each padded to its longest prompt."""
     for start in range(0, len(prompts), size):
         rows = [torch.tensor(list(prompt)) for prompt in prompts[start : start + size]]
-        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=_PADDING)
+        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         lengths = torch.tensor([len(row) for row in rows])
         yield Batch(ids, (torch.arange(ids.shape[1]) < lengths[:, None]).long())
 

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
@@ -178,18 +178,13 @@ def _measure(
     wanted = [
         (scale_map, radius, seed) for scale_map, radius in plan.conditions for seed in plan.seeds
     ]
-    make_meter = partial(
-        DisplacementMeter,
-        plan.checkpoint,
-        plan.prompts,
-        batch_size=plan.settings.batch,
-        device=device,
-    )
     meter: DisplacementMeter | None = None
     for done, (scale_map, radius, seed) in enumerate(wanted, 1):
         key = scale_map.digest, radius, seed
         if key not in measurements:
-            meter = meter or make_meter()
+            meter = meter or DisplacementMeter(
+                plan.checkpoint, plan.prompts, batch_size=plan.settings.batch, device=device
+            )
             descriptor = Descriptor(
                 noise=plan.settings.noise,
                 seed=seed,

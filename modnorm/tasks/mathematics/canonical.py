@@ -136,7 +136,7 @@ def _solved(difference: Expression, symbols: frozenset[str]) -> tuple[str, str] 
         def zero(point: Point) -> Value:
             start, factor = _line(difference, name, point)
             factors.append(factor)
-            return values.multiply(_negative(start), values.invert(factor))
+            return values.multiply(values.negate(start), values.invert(factor))
 
         form = value_form(zero, others)
     except (ArithmeticError, ValueError):
@@ -152,18 +152,14 @@ def _is_linear(function: Expression, name: str, point: Point) -> bool:
         values.are_close(
             function({**point, name: at}), values.add(start, values.multiply(factor, at))
         )
-        for at in (_negative(_ONE), point[name], _negative(point[name]))
+        for at in (-_ONE, point[name], values.negate(point[name]))
     )
 
 
 def _line(function: Expression, name: str, point: Point) -> tuple[Value, Value]:
     """Return a linear function's value with the symbol set to 0, and the symbol's factor."""
     start = function({**point, name: Fraction(0)})
-    return start, values.add(function({**point, name: _ONE}), _negative(start))
-
-
-def _negative(value: Value) -> Value:
-    return values.multiply(-_ONE, value)
+    return start, values.add(function({**point, name: _ONE}), values.negate(start))
 
 
 _INTERVAL = re.compile(r"([(\[])([^,()\[\]]+), ([^,()\[\]]+)([)\]])")

@@ -54,7 +54,7 @@ def fold(operation: Callable[[Value, Value], Value], operands: Sequence[Expressi
 
 
 def negative(operand: Expression) -> Expression:
-    return after(partial(values.multiply, Fraction(-1)), operand)
+    return after(values.negate, operand)
 
 
 def elementary(name: str) -> Callable[[Value], Value]:
@@ -95,7 +95,7 @@ def negative_points(symbols: Iterable[str]) -> Iterator[Point]:
     names = sorted(symbols)
     for negative in names[:MAX_NEGATIVE]:
         point = {name: coordinate(name, _NEGATIVE) for name in names}
-        yield {**point, negative: values.multiply(Fraction(-1), point[negative])}
+        yield {**point, negative: values.negate(point[negative])}
 
 
 @lru_cache(maxsize=1024)
@@ -137,7 +137,6 @@ def _real(expression: Expression, point: Point) -> Value | None:
 MAX_LENGTH = 400
 MAX_DEPTH = 40
 
-_SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3}(?!\d))?", re.ASCII)
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\{(\d+)\}", re.ASCII)
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
@@ -158,7 +157,6 @@ _GREEK = frozenset(
      "kappa", "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "upsilon", "phi", "varphi", "chi",
      "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Sigma", "Phi", "Psi", "Omega", "ell"}
 )  # fmt: skip
-_CONSTANTS = frozenset({"pi"})
 _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|"}
 _PLAIN = frozenset({"sqrt", "pi", "log", *_FUNCTIONS})
 
@@ -231,13 +229,11 @@ class _Reader:
 
     def _factorial(self) -> Expression:
         operand = self._operand()
-        if self._take("!") is not None:
-            return after(values.factorial, operand)
-        return operand
+        return operand if self._take("!") is None else after(values.factorial, operand)
 
     def _exponent(self) -> Expression:
         if self._peek() == "{":
-            return self._group()
+            return self._bracketed("{")
         minus = self._take("-") is not None
         operand = self._short_exponent() or self._operand()
         return negative(operand) if minus else operand
@@ -320,7 +316,7 @@ class _Reader:
     def _named(self, name: str) -> Expression:
         if name in _FUNCTIONS:
             return self._function(name)
-        if name in _CONSTANTS:
+        if name == "pi":
             return constant(values.constant(name))
         if name in _GREEK:
             return self._symbol(name)
@@ -345,11 +341,8 @@ class _Reader:
         return pair(values.multiply, upper, after(values.invert, lower))
 
     def _root(self) -> Expression:
-        index: Expression | None = None
-        if self._peek() == "[":
-            index = self._bracketed("[")
+        degree = self._bracketed("[") if self._peek() == "[" else constant(Fraction(2))
         radicand = self._bracketed("(") if self._peek() == "(" else self._argument()
-        degree = constant(Fraction(2)) if index is None else index
         return pair(values.root, degree, radicand)
 
     def _enclosed(self, outer: Callable[[Value], Value], closing: str) -> Expression:
@@ -402,7 +395,7 @@ class _Reader:
     def _read_argument(self) -> Expression:
         character = self._peek()
         if character == "{":
-            return self._group()
+            return self._bracketed("{")
         if character.isascii() and character.isdigit():
             self._at += 1
             return constant(Fraction(character))
@@ -410,9 +403,6 @@ class _Reader:
             self._at += 1
             return self._letter(character)
         return self._command()
-
-    def _group(self) -> Expression:
-        return self._bracketed("{")
 
     def _word(self) -> Expression:
         """Parse a name without a backslash, such as `sin`, or a variable of one letter."""
@@ -454,8 +444,8 @@ class _Reader:
         return match is not None and match[1] in {*_FUNCTIONS, "log"}
 
     def _skip_space(self) -> None:
-        match = _SPACE.match(self._text, self._at)
-        self._at = self._at if match is None else match.end()
+        while self._text[self._at : self._at + 1].isspace():
+            self._at += 1
 
     def _peek(self) -> str:
         self._skip_space()

@@ -68,6 +68,10 @@ def multiply(left: Value, right: Value) -> Value:
     return bounded(inexact(left) * inexact(right))
 
 
+def negate(value: Value) -> Value:
+    return multiply(Fraction(-1), value)
+
+
 def invert(value: Value) -> Value:
     if is_zero(value):
         raise NoValueError("division by zero")
@@ -102,7 +106,7 @@ def root(degree: Value, radicand: Value) -> Value:
     """Return the real root if the degree is odd and the radicand real, else the principal one."""
     whole = isinstance(degree, Fraction) and degree.denominator == 1
     if whole and _is_odd_root_of_negative(degree.numerator, radicand):
-        return multiply(Fraction(-1), root(degree, multiply(Fraction(-1), radicand)))
+        return negate(root(degree, negate(radicand)))
     return power(radicand, invert(degree))
 
 
@@ -122,7 +126,7 @@ def factorial(value: Value) -> Value:
 
 
 def binomial(upper: Value, lower: Value) -> Value:
-    difference = add(upper, multiply(Fraction(-1), lower))
+    difference = add(upper, negate(lower))
     bottom = multiply(factorial(lower), factorial(difference))
     return multiply(factorial(upper), invert(bottom))
 
