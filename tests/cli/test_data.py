@@ -88,13 +88,10 @@ def test_own_files_check_too(own, modnorm_json):
     assert [split["file"] for split in document["splits"]] == ["train.jsonl", "test.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("q3?", "q7?"), ("#### 3", "####"), ('{"answer": "so\\n#### 3"', "[")]
-)
-def test_a_changed_row_is_refused_by_file(fetched, modnorm, old, new):
+def test_a_changed_row_is_refused_by_file(fetched, modnorm):
     path = fetched / "gsm8k" / "heldout.jsonl"
     before = path.read_text()
-    path.write_text(before.replace(old, new))
+    path.write_text(before.replace("q3?", "q7?"))
     assert path.read_text() != before
     code, out, err = modnorm("data", "check", "gsm8k", "--folder", fetched)
     assert (code, out) == (2, "")
