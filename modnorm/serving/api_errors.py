@@ -29,7 +29,7 @@ class ApiError(Exception):
     def __str__(self) -> str:
         return self.message
 
-    def document(self) -> dict[str, object]:
+    def response(self) -> JSONResponse:
         """Return the error in OpenAI's form."""
         content = {
             "message": self.message,
@@ -37,10 +37,7 @@ class ApiError(Exception):
             "param": self.param,
             "code": self.code,
         }
-        return {"error": content}
-
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.document(), self.status, dict(self.headers))
+        return JSONResponse({"error": content}, self.status, dict(self.headers))
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:

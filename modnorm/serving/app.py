@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import TypeVar
+from typing import TypeVar, cast
 from uuid import uuid4
 
 from starlette.applications import Starlette
@@ -257,7 +257,6 @@ def _state(*, is_good: bool) -> Response:
 
 async def _unknown(request: Request, error: Exception) -> Response:
     """Report an unknown address or method in OpenAI's form."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    unknown = cast("HTTPException", error)  # it handles no others
     message = f"there is no {request.method[:16]} {request.url.path[:128]}"
-    return ApiError(status, message, headers=headers).response()
+    return ApiError(unknown.status_code, message, headers=unknown.headers or {}).response()

@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import cast
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
@@ -133,8 +134,7 @@ class PublishedRocStories(RocStories):
 
 def right_order(row: Row) -> str:
     """Return the letters of the right order: `BAECD`."""
-    order = row["gold_order"]
-    return "".join(LABELS[index] for index in order) if isinstance(order, list) else ""
+    return "".join(LABELS[index] for index in cast("list[int]", row["gold_order"]))
 
 
 def order_score(order: str, right: str) -> float:
