@@ -253,9 +253,10 @@ def remarks(document: ResultsDocument) -> dict[str, str | None]:
 
 def describe_truncated(document: ResultsDocument) -> str | None:
     """Warn of answers that the completion cap cut off; None unless they are over half of some."""
-    shares = {"selection": document["selection_shares"]}
+    shares, trained = {"selection": document["selection_shares"]}, document["iterative"]
     for one in document["ensembles"]:
-        shares[f"N={one['population']} K={one['ensemble_size']}"] = one["shares"]
+        ensemble = f"N={one['population']} K={one['ensemble_size']}"
+        shares[f"after {trained['reported']} updates" if trained else ensemble] = one["shares"]
     cut_off = {place: each["truncated"] or 0.0 for place, each in shares.items()}
     most = max(cut_off, key=cut_off.__getitem__)
     if cut_off[most] <= _MANY_TRUNCATED:

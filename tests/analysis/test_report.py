@@ -71,6 +71,12 @@ def test_a_trained_model_is_no_vote(trained):
     assert list(draw_run(trained)) == ["reward-histogram"]
 
 
+def test_cut_off_answers_of_a_trained_model_are_told_by_its_updates(trained):
+    state = replace(trained.states[1], heldout_truncated=45)
+    told = "after 3 updates: 75 % of the answers were cut off"
+    assert told in render(replace(trained, states=[trained.states[0], state])).words
+
+
 def test_development_evaluations_have_a_column_where_there_are_any(trained, run):
     searched = sum(each.selection_answers for each in trained.candidates)
     columns = f"development held-out in all the whole run {searched} 16 60 {searched + 76}"
