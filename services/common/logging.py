@@ -34,9 +34,9 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
 
-_CHATTY = ("celery.app.trace", "celery.worker.strategy")
-"""Loggers that log each message at INFO by Celery's names; the service's own lines name the
-experiment."""
+_CHATTY = ("celery.app.trace", "celery.worker.strategy", "grpc._cython", "matplotlib")
+"""Loggers with a line for each message or call; the service's own lines name the experiment."""
+_QUIETER = {"DEBUG": "INFO", "INFO": "WARNING"}
 BLANK = "[secret]"
 _LONGEST = 20_000
 _KEYS = frozenset({"authorization", "password", "secret", "token", "api_key"})
@@ -95,7 +95,7 @@ def configure_logging(level: str) -> None:
     logging.basicConfig(level=level, handlers=[json_handler(sys.stderr)], force=True)
     logging.captureWarnings(capture=True)
     for name in _CHATTY:
-        logging.getLogger(name).setLevel("WARNING" if level == "INFO" else level)
+        logging.getLogger(name).setLevel(_QUIETER.get(level, level))
 
 
 def internal_error(error_id: str) -> str:

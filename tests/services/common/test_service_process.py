@@ -34,6 +34,21 @@ def aggregator(start_module, tmp_path):
     process.process.kill()
 
 
+def test_lines_at_debug_are_those_of_the_services_not_of_each_call_in_a_library():
+    program = """
+import logging
+from modnorm.services.common.logging import configure_logging
+
+configure_logging("DEBUG")
+for name in ("grpc._cython.cygrpc", "matplotlib.font_manager", "modnorm.services.aggregator"):
+    logging.getLogger(name).debug("called")
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    lines = map(json.loads, ended.stderr.splitlines())
+    assert [line["logger"] for line in lines] == ["modnorm.services.aggregator"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_service_stops_gracefully_and_logs_json(aggregator, number):
     process, address = aggregator
