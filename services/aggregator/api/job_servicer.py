@@ -22,7 +22,7 @@ from modnorm.services.aggregator.storage.tables import (
     JobState,
     parsed_spec,
 )
-from modnorm.services.common.background import ShieldedTasks
+from modnorm.services.common.background import ShieldedTasks, SlowThreads
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.common.logging import naming
 from modnorm.v1 import common_pb2, evaluation_pb2, evaluation_pb2_grpc
@@ -40,6 +40,8 @@ from modnorm.wire.conversions import descriptor_to_proto, section_to_proto
 from modnorm.wire.run_messages import with_remedy
 
 LARGEST_BATCH = 256
+_BATCHES = 4
+"""Batches of a batcher at once. One with votes takes seconds and a database connection."""
 
 
 AskedT = TypeVar("AskedT")
@@ -56,6 +58,7 @@ class CallBatcher(Generic[AskedT, AnswerT]):
         self, answer: Callable[[Sequence[AskedT]], Sequence[AnswerT | Exception]]
     ) -> None:
         self._answer = answer
+        self._threads = SlowThreads(_BATCHES, "batch")
         self._waiting: dict[str, list[tuple[AskedT, asyncio.Future[AnswerT]]]] = {}
         self._drivers: dict[str, asyncio.Task[None]] = {}
 
@@ -75,7 +78,7 @@ class CallBatcher(Generic[AskedT, AnswerT]):
             del waiting[:LARGEST_BATCH]
             answers: Sequence[AnswerT | Exception]
             try:
-                answers = await asyncio.to_thread(self._answer, [asked for asked, _ in batch])
+                answers = await self._threads.run(self._answer, [asked for asked, _ in batch])
             except Exception as error:  # noqa: BLE001 - later calls must not wait forever
                 answers = [error] * len(batch)
             for (_, future), answer in zip(batch, answers, strict=True):

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -88,3 +89,20 @@ async def test_a_call_that_is_given_up_does_not_stop_others():
     proceed.set()
     assert await other == 2
     assert await batches.submit(3) == 3
+
+
+async def test_long_batches_take_no_thread_from_other_calls():
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    begun, proceed = asyncio.Event(), threading.Event()
+
+    def answer(batch):
+        loop.call_soon_threadsafe(begun.set)
+        assert proceed.wait(60)
+        return batch
+
+    batches = CallBatcher(answer)
+    waiting = [asyncio.create_task(batches.submit(group, group)) for group in ("a", "b")]
+    await begun.wait()
+    await asyncio.to_thread(proceed.set)
+    assert await asyncio.gather(*waiting) == ["a", "b"]
