@@ -4,7 +4,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from modnorm.analysis.run_files import LINEAGE, PREDICTIONS, PROFILE, SCALE_MAP,
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, replaced_file, write_file
 from modnorm.prediction.ranked_votes import ExpertAnswer, Prediction, RankedVotes, prediction_line
-from modnorm.search.answers import BASE_INDEX, SPLITS, AnswerRecord, answer_fields
+from modnorm.search.answers import SPLITS, AnswerRecord, answer_fields
 from modnorm.search.voting import RowVote
 from modnorm.services.aggregator.experiments.experiment_store import (
     CandidateJobs,
@@ -209,10 +209,8 @@ def _run_data(
             )
         },
         overlap=shared,
-        candidates=[
-            candidate_row(each) for each in candidates if each.candidate.index > BASE_INDEX
-        ],
-        base=_base_row(record, candidates),
+        candidates=[candidate_row(each) for each in candidates[1:]],
+        base=candidate_row(candidates[0]),
         ensembles=record.ensembles,
         votes=votes,
         states=record.states,
@@ -274,14 +272,6 @@ def candidate_row(jobs: CandidateJobs) -> CandidateRow:
         environment=_environment(job.environment),
         heldout_environment=_environment(heldout.environment),
     )
-
-
-def _base_row(record: ExperimentRecord, candidates: Sequence[CandidateJobs]) -> CandidateRow:
-    """Return the base; some counts of an iterative run's base are in its states instead."""
-    row = CandidateRow(BASE_INDEX, 0, "scored")
-    if candidates and candidates[0].candidate.index == BASE_INDEX:
-        row = candidate_row(candidates[0])
-    return replace(row, **asdict(record.base))
 
 
 def _stored_answers(job: Job) -> int:

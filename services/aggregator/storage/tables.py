@@ -4,8 +4,7 @@ Times are in seconds since the epoch.
 """
 
 import json
-import sys
-from array import array
+import struct
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -425,17 +424,9 @@ class Event(SQLModel, table=True):
 
 def pack_coefficients(coefficients: Sequence[float]) -> bytes:
     """Pack float32 values as little-endian bytes, which are equal when the values are."""
-    return _little_endian(array("f", coefficients)).tobytes()
+    return struct.pack(f"<{len(coefficients)}f", *coefficients)
 
 
 def unpack_coefficients(blob: bytes) -> tuple[float, ...]:
     """Return the values that `pack_coefficients` packed."""
-    values = array("f")
-    values.frombytes(blob)
-    return tuple(_little_endian(values))
-
-
-def _little_endian(values: "array[float]") -> "array[float]":
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values
+    return struct.unpack(f"<{len(blob) // 4}f", blob)
