@@ -16,7 +16,6 @@ from modnorm.services.aggregator.jobs.leases import Claim
 from modnorm.services.aggregator.lab_status import Workers
 from modnorm.services.aggregator.metrics import AggregatorMetrics
 from modnorm.services.aggregator.storage.tables import (
-    TERMINAL,
     Experiment,
     FailureKind,
     JobState,
@@ -281,7 +280,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             return
         with naming(**job.log_fields):
             logger.log(level, message)
-            if experiment.state in TERMINAL or (change.pending and job.state in _ENDED):
+            if change.ended or (change.pending and job.state in _ENDED):
                 logger.info("experiment is %s", experiment.state)
             self._publish(change)
 

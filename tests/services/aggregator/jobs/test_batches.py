@@ -1,17 +1,23 @@
 """Claims and reports in one transaction have the effects and answers of single ones."""
 
+import asyncio
 import dataclasses
+import logging
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
-from modnorm.services.aggregator.api.job_servicer import CallBatcher
+from modnorm.services.aggregator.api.job_servicer import CallBatcher, JobServicer
 from modnorm.services.aggregator.experiments.lifecycle import Change
 from modnorm.services.aggregator.jobs import job_store
 from modnorm.services.aggregator.jobs.leases import lease_jobs
 from modnorm.services.aggregator.jobs.reporting import Reporting
+from modnorm.services.aggregator.lab_status import Workers
+from modnorm.services.aggregator.metrics import AggregatorMetrics
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.lookups import lock_experiment
+from modnorm.services.common.background import ShieldedTasks
 from modnorm.v1.evaluation_pb2 import ClaimJobRequest
 from tests.services.aggregator.world import on_both_databases
 
@@ -78,6 +84,22 @@ def test_only_the_last_report_of_a_batch_ends_its_experiment(world):
     assert len(ended[1]) > 1
     assert [any(each) for each in ended] == [False, True]
     assert sum(ended[1]) == ended[1][-1] == 1
+
+
+async def test_the_end_of_an_experiment_is_logged_once(world, caplog):
+    metrics = AggregatorMetrics(CollectorRegistry())
+    servicer = JobServicer(
+        world.jobs, world.experiments, lambda _: None, metrics, Workers(), ShieldedTasks()
+    )
+    created = world.select(size=3, ensemble_sizes=[2])
+    with caplog.at_level(logging.INFO):
+        while pending := world.pending(created):
+            reports = [world.report_of(world.claim(one)).message for one in pending]
+            await asyncio.gather(*(servicer.ReportJob(report, None) for report in reports))
+    assert [text for text in caplog.messages if text.startswith("experiment is")] == [
+        "experiment is VOTING",
+        "experiment is SUCCEEDED",
+    ]
 
 
 def test_the_end_of_a_phase_does_not_affect_other_experiments(world, plain):
