@@ -81,17 +81,16 @@ class AggregatorMetrics:
             phase.observe(value)
         self._ended(change)
 
-    def failed(self, change: Change, kind: FailureKind) -> None:
-        """Count a failed attempt."""
-        if change.job is not None:
-            self._failures.labels(kind).inc()
+    def failed(self, change: Change) -> None:
+        """Count a failed attempt unless it was counted before."""
+        if change.kind is not None:
+            self._failures.labels(change.kind).inc()
             self._ended(change)
 
     def expired(self, change: Change) -> None:
         """Count an expired lease, and a failed attempt unless its job waited for the engine."""
-        if change.kind is not None:
-            self.lease_expiries.inc(change.kind is not FailureKind.RELEASED)
-            self.failed(change, change.kind)
+        self.lease_expiries.inc(change.kind is not FailureKind.RELEASED)
+        self.failed(change)
 
     def step(self, state: ExperimentState) -> AbstractContextManager[object]:
         """Measure the step that leaves a state, whether it succeeds or not."""

@@ -209,7 +209,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         """Store a cancellation; wake watchers."""
         record = await asyncio.to_thread(self._experiments.cancel, experiment_id)
         self._conductor.drop(experiment_id)
-        self._follow_up(Change(experiment_id, experiment=record.experiment))
+        self._follow_up(Change(experiment_id))
         return record
 
     async def _check_visible(self, experiment_id: str) -> None:

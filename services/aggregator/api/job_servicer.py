@@ -268,7 +268,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         change = await asyncio.to_thread(
             self._jobs.fail, lease.job_id, lease.token, kind, reason, remedy, unfit=request.unfit
         )
-        self._metrics.failed(change, kind)
+        self._metrics.failed(change)
         level = logging.INFO if kind is FailureKind.RELEASED else logging.WARNING
         self._follow_up(change, level, f"attempt {kind}: {with_remedy(reason, remedy)}")
 

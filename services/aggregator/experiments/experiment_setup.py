@@ -133,8 +133,8 @@ class Conductor:
             attempt += 1
 
     async def _fail(self, experiment_id: str, reason: str, remedy: str = "") -> None:
-        fail = self._experiments.fail
-        self._follow_up(await asyncio.to_thread(fail, experiment_id, reason, remedy))
+        await asyncio.to_thread(self._experiments.fail, experiment_id, reason, remedy)
+        self._follow_up(Change(experiment_id))
 
     async def _step(self, experiment_id: str) -> bool:
         """Take the next step of an experiment; return False if none is due now."""

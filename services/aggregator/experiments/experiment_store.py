@@ -174,12 +174,11 @@ class ExperimentStore:
             end(session, experiment, ExperimentState.CANCELLED, "cancelled")
         return self.get(experiment_id)
 
-    def fail(self, experiment_id: str, reason: str, remedy: str = "") -> Change:
-        """Fail an experiment unless it has ended; return the change."""
+    def fail(self, experiment_id: str, reason: str, remedy: str = "") -> None:
+        """Fail an experiment unless it has ended."""
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             fail(session, experiment, reason, remedy=remedy)
-            return Change(experiment_id, experiment=experiment)
 
     def wait_for(self, experiment_id: str, reason: str) -> None:
         """Record that the next step of an experiment waits for a service, unless it has ended."""

@@ -84,15 +84,6 @@ def next_batch(session: Session, experiment: Experiment) -> tuple[Batch, str] | 
     return _batch(session, experiment), message
 
 
-def may_open_batch(experiment: Experiment, job: Job) -> bool:
-    """Return whether the end of a job may have opened a batch of jobs."""
-    if experiment.state is ExperimentState.VOTING or experiment.generator_digest:
-        return True
-    size = experiment.spec.population.size
-    of_update = job.candidate // size if job.candidate >= 0 else BASE_INDEX - job.candidate
-    return of_update < experiment.updates_done
-
-
 def final_candidates(session: Session, experiment: Experiment) -> tuple[int, ...]:
     """Return the base and the reported state, without those that have answered held-out rows."""
     reported = reported_updates(session, experiment)

@@ -50,11 +50,19 @@ class Change:
     job: Job | None = None
     """The job whose attempt ended, in its new state; None if no job changed."""
     experiment: Experiment | None = None
-    """The experiment in its new state, if a job of it or the experiment itself may have ended."""
+    """The experiment of the job, in its new state."""
     kind: FailureKind | None = None
-    """How the attempt failed, if its lease expired."""
+    """How the attempt failed, if it did."""
     ended: bool = False
     """Whether this job ended the experiment. Several jobs of a batch share `experiment`."""
+
+    @classmethod
+    def by_job(
+        cls, experiment: Experiment, job: Job, kind: FailureKind | None = None, *, pending: bool
+    ) -> Self:
+        """Return the change made by the end of an attempt."""
+        ended = experiment.state in TERMINAL
+        return cls(experiment.id, pending, job, experiment, kind, ended)
 
 
 class PhaseProgress:

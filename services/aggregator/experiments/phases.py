@@ -16,13 +16,11 @@ from modnorm.search.voting import Ballot, count_votes
 from modnorm.services.aggregator.experiments.iterative_updates import (
     final_candidates,
     first_batch,
-    may_open_batch,
     next_batch,
     reported_updates,
 )
 from modnorm.services.aggregator.experiments.lifecycle import (
     Batch,
-    Change,
     PhaseProgress,
     add_jobs,
     end,
@@ -32,7 +30,6 @@ from modnorm.services.aggregator.experiments.lifecycle import (
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import load_rows
 from modnorm.services.aggregator.storage.tables import (
-    TERMINAL,
     AnswerSheet,
     Ensemble,
     Experiment,
@@ -75,28 +72,19 @@ def job_ended(
     message: str,
     *,
     progress: PhaseProgress | None = None,
-) -> None:
+) -> bool:
     """Record that a job is done or has failed; after the last job, start the next phase.
 
-    The progress, if passed, already counts the job in its new state.
+    The progress, if passed, already counts the job in its new state. Return whether jobs became
+    pending.
     """
     record(session, experiment, message, progress)
     if job.state is JobState.FAILED and (reason := _fatal_reason(session, experiment, job)):
         fail(session, experiment, reason, remedy=job.remedy)
     elif not experiment.has_open_jobs:
         _finish_phase(session, experiment)
-
-
-def change_of(experiment: Experiment, job: Job) -> Change:
-    """Return the change made by the end of an attempt."""
-    if job.state is JobState.PENDING:
-        opened = True
-    elif experiment.is_iterative:
-        opened = may_open_batch(experiment, job)
-    else:
-        opened = job.split is Split.SELECTION and experiment.state is ExperimentState.VOTING
-    ended = experiment.state in TERMINAL
-    return Change(experiment.id, opened, job, experiment, ended=ended)
+        return experiment.has_open_jobs
+    return False
 
 
 def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | None:

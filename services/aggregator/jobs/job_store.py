@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from sqlalchemy import Exists, SQLColumnExpression, or_, update
@@ -11,7 +10,7 @@ from sqlmodel import Session, col, exists, select
 from modnorm.errors import ModnormError, UnavailableError
 from modnorm.search.answers import Answer
 from modnorm.services.aggregator.experiments.lifecycle import Change, close_job, fail, record
-from modnorm.services.aggregator.experiments.phases import change_of, job_ended
+from modnorm.services.aggregator.experiments.phases import job_ended
 from modnorm.services.aggregator.experiments.reuse import evaluations_of
 from modnorm.services.aggregator.jobs.leases import Claim, extend_leases, lease_jobs, stale
 from modnorm.services.aggregator.jobs.reporting import ReportChecks, Reporting
@@ -189,8 +188,7 @@ class JobStore:
                 return None
             reason = f"worker {job.worker!r} was silent for {self.lease_seconds:g} s"
             kind = FailureKind.RELEASED if job.waits else FailureKind.INFRASTRUCTURE
-            change = _end_attempt(session, experiment, job, kind, reason)
-            return replace(change, kind=kind)
+            return _end_attempt(session, experiment, job, kind, reason)
 
     def release_all(self) -> None:
         """Release every lease without counting an attempt, when all workers have ended."""
@@ -244,7 +242,7 @@ def _end_attempt(  # noqa: PLR0913 - the failure and its place
     job.lease_deadline = None
     if kind is FailureKind.RELEASED:
         job.state = JobState.PENDING
-        return change_of(experiment, job)
+        return Change.by_job(experiment, job, kind, pending=True)
     job.attempts += 1
     job.error, job.remedy = reason, remedy
     limit = experiment.spec.failures.max_attempts
@@ -253,13 +251,14 @@ def _end_attempt(  # noqa: PLR0913 - the failure and its place
     if kind is FailureKind.INFRASTRUCTURE and job.attempts < limit:
         job.state = JobState.PENDING
         record(session, experiment, message, waits_for=f"another attempt; {message}")
-        return change_of(experiment, job)
+        return Change.by_job(experiment, job, kind, pending=True)
     close_job(experiment, job, done=False)
+    opened = False
     if kind is FailureKind.FATAL:
         fail(session, experiment, reason, remedy=remedy)
     else:
-        job_ended(session, experiment, job, message)
-    return change_of(experiment, job)
+        opened = job_ended(session, experiment, job, message)
+    return Change.by_job(experiment, job, kind, pending=opened)
 
 
 def _record_unfit(session: Session, experiment: Experiment, reason: str) -> None:

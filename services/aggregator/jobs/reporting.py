@@ -18,7 +18,7 @@ from modnorm.services.aggregator.experiments.lifecycle import (
     close_job,
     next_event,
 )
-from modnorm.services.aggregator.experiments.phases import change_of, job_ended
+from modnorm.services.aggregator.experiments.phases import job_ended
 from modnorm.services.aggregator.jobs.leases import Claim, stale
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.lookups import (
@@ -209,14 +209,15 @@ class Reporting:
         progress.scored(job, was_leased=was_leased)
         outcome = "answered" if job.metric is None else f"{job.metric:.4f}"
         message = f"{job.title}: {outcome}"
+        opened = False
         if experiment.has_open_jobs:
             self._events.append(next_event(self._session, experiment, message, progress))
         else:
             self._insert()
-            job_ended(self._session, experiment, job, message, progress=progress)
+            opened = job_ended(self._session, experiment, job, message, progress=progress)
         if experiment.state is not state:
             del self._progress[experiment.id]
-        return change_of(experiment, job)
+        return Change.by_job(experiment, job, pending=opened)
 
     def _insert(self) -> None:
         """Insert the collected rows, many at a time."""
