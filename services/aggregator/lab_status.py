@@ -27,9 +27,10 @@ from modnorm.services.aggregator.storage.tables import (
 )
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.services.common.queue import check_broker
-from modnorm.services.common.status_servicer import check_service, now, timestamp
+from modnorm.services.common.status_servicer import now, timestamp
 from modnorm.v1 import status_pb2, status_pb2_grpc
 from modnorm.wire.connection import Credentials
+from modnorm.wire.status import from_rpc_error
 
 AnswerT = TypeVar("AnswerT")
 
@@ -90,15 +91,11 @@ class Canaries:
         self._replays: BoundedDict[str, tuple[Key, str, float]] = BoundedDict(MAX_KEPT)
         """By worker: environment and request, which determine the answers; digest; time."""
 
-    def note(self, worker: str, environment: Mapping[str, str]) -> bool:
-        """Store the environment of a report; return whether it is new."""
+    def note(self, worker: str, environment: Mapping[str, str]) -> None:
+        """Store the replay that the environment of a report names, if any."""
         canary = environment.get(CANARY)
-        if canary is None:
-            return False
-        known = self._replays.get(worker)
-        like = like_of(environment)
-        self._replays[worker] = like, canary, time.time()
-        return known is None or known[:2] != (like, canary)
+        if canary is not None:
+            self._replays[worker] = like_of(environment), canary, time.time()
 
     def deviations(self) -> Mapping[str, str]:
         """Return warnings by worker: for the minority, or for both of two that differ."""
@@ -123,6 +120,8 @@ MAX_WORKERS = 1_000
 """Most workers that are stored and displayed."""
 RECENT_SECONDS = 600.0
 """Seconds after its last call for which a worker is displayed."""
+STATUS_SECONDS = 20.0
+"""Deadline of a service's status; a sandbox measures its isolation meanwhile."""
 CHECK_SECONDS = 15.0
 """Timeout of database and broker; afterwards they count as down."""
 
@@ -203,6 +202,7 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
         return response
 
     async def _check_service(self, name: str, channel: grpc.aio.Channel) -> status_pb2.Dependency:
+        """Return the status of a service, which is usable if all its dependencies are."""
         try:
             metadata = self._credentials.metadata()
         except ModnormError as error:
@@ -211,7 +211,25 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
                 detail=f"the aggregator may not call it: {error.message}",
                 remedy="fix MODNORM_TOKEN_FILE of the aggregator",
             )
-        return await check_service(name, channel, metadata)
+        stub = status_pb2_grpc.StatusServiceStub(channel)
+        request = status_pb2.GetStatusRequest()
+        try:
+            status = await stub.GetStatus(request, timeout=STATUS_SECONDS, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            return status_pb2.Dependency(
+                name=name,
+                detail=str(from_rpc_error(error)),
+                remedy=f"start the {name}, or fix its address in the aggregator's settings; "
+                "its log contains other errors",
+            )
+        unusable = [one for one in status.dependencies if not one.usable]
+        return status_pb2.Dependency(
+            name=name,
+            usable=not unusable,
+            detail="; ".join(f"{one.name}: {one.detail}" for one in unusable) or "answers",
+            remedy="; ".join(one.remedy for one in unusable),
+            version=status.version,
+        )
 
 
 async def _check(

@@ -206,7 +206,6 @@ class Aggregator(GrpcService):
         finally:
             reaping.cancel()
         await self.set_serving(serving=True)
-        # Workers that have left send no report that would update the metric.
         self._metrics.deviating_workers.set(len(self._workers.canaries.deviations()))
 
 

@@ -253,9 +253,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         # The votes at an experiment's end take seconds, for which no other experiment waits.
         change = await self._reports.submit(report, report.experiment_id)
         self._metrics.reported(change)
-        canaries = self._workers.canaries
-        if canaries.note(report.worker, dict(report.environment)):
-            self._metrics.deviating_workers.set(len(canaries.deviations()))
+        self._workers.canaries.note(report.worker, report.environment)
         self._follow_up(change, logging.DEBUG, "scored")
 
     async def _fail(self, request: FailJobRequest) -> None:

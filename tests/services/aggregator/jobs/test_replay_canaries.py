@@ -12,10 +12,9 @@ def canaries():
 
 def test_a_worker_that_differs_from_the_majority_gets_a_warning(canaries):
     for number in range(4):
-        assert canaries.note(f"w{number}", {**H200, "canary": "aa"})
+        canaries.note(f"w{number}", {**H200, "canary": "aa"})
     assert not canaries.deviations()
-    assert canaries.note("w2", {**H200, "canary": "bb"})
-    assert not canaries.note("w2", {**H200, "canary": "bb"})
+    canaries.note("w2", {**H200, "canary": "bb"})
     assert set(canaries.deviations()) == {"w2"}
     canaries.note("w2", {**H200, "canary": "aa"})
     assert not canaries.deviations()
