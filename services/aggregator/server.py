@@ -158,9 +158,9 @@ class Aggregator(GrpcService):
     async def stop(self) -> None:
         """Refuse new calls, finish those in progress, and close all parts."""
         await super().stop()
-        self._admissions.close()
-        self._experiments.close()
         await self._tasks.settle()
+        for part in (self._admissions, self._experiments, self._jobs):
+            part.close()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

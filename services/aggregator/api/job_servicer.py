@@ -60,6 +60,7 @@ class CallBatcher(Generic[AskedT, AnswerT]):
         self._threads = SlowThreads(_BATCHES, "batch")
         self._waiting: dict[str, list[tuple[AskedT, asyncio.Future[AnswerT]]]] = {}
         self._drivers: dict[str, asyncio.Task[None]] = {}
+        self.close = self._threads.close
 
     async def submit(self, asked: AskedT, group: str = "") -> AnswerT:
         """Return the answer to one call, or raise its error."""
@@ -139,6 +140,11 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._reports = CallBatcher(jobs.report_all)
         self._stages: BoundedDict[tuple[str, int], str] = BoundedDict(MAX_STARTS)
         """The last stage of each engine that starts, by job and token of the lease."""
+
+    def close(self) -> None:
+        """Stop the threads, after the last call."""
+        self._claims.close()
+        self._reports.close()
 
     @override
     async def ClaimJob(self, request: ClaimJobRequest, context: object) -> ClaimJobResponse:

@@ -19,7 +19,7 @@ from modnorm.tasks.row_files import OpenedSource
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from modnorm.wire.answer_sheets import pack_text
 from tests.services.aggregator.world import on_both_databases
-from verification.labs.waiting import HANG_SECONDS
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
 CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
@@ -257,3 +257,17 @@ async def test_an_engine_too_short_for_the_rows_is_refused_before_anything_is_st
 ):
     async with start_lab() as lab, lab.raises(InvalidInputError, "engine.max_model_len"):
         await lab.create(spec(engine={"max_model_len": 20}))
+
+
+async def test_a_stopped_aggregator_leaves_no_threads(start_lab):
+    before = set(threading.enumerate())
+
+    def left():
+        """The threads without those of the event loop, which it ends itself."""
+        started = set(threading.enumerate()) - before
+        return [one for one in started if not one.daemon and not one.name.startswith("asyncio")]
+
+    async with start_lab() as lab:
+        await lab.jobs.ClaimJob(evaluation_pb2.ClaimJobRequest(worker="w"))
+        assert left()
+    await asyncio.to_thread(wait_until, lambda: not left(), "the threads end")
