@@ -185,6 +185,6 @@ class ServiceThread(ABC, Generic[StartedT]):
 
 async def start_service(service: GrpcService, stack: AsyncExitStack) -> str:
     """Start a service, stopped by the stack, and return its address."""
+    stack.push_async_callback(service.stop)  # also after a start that failed
     await service.start()
-    stack.push_async_callback(service.stop)
     return f"127.0.0.1:{service.port}"

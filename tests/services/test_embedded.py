@@ -21,6 +21,7 @@ from modnorm.services.calibrator import servicer as calibration
 from modnorm.services.common.healthcheck import check
 from modnorm.services.embedded import start
 from modnorm.services.embedded_gpus import make_supervisor
+from modnorm.services.embedded_state import DATABASE
 from modnorm.services.evaluator.supervisor import Supervisor
 from modnorm.services.evaluator.worker import Worker
 from modnorm.spec import parse_spec
@@ -171,6 +172,20 @@ def test_a_lab_stops_all_threads_and_restores_logging(tmp_path):
     assert check(lab.target) == "UNAVAILABLE"
     left = {thread.name for thread in set(threading.enumerate()) - before if not thread.daemon}
     assert not [name for name in left if name.startswith("lab")]
+
+
+def test_a_lab_starts_again_once_a_damaged_database_is_moved_away(tmp_path):
+    state, cache = tmp_path / "state", tmp_path / "cache"
+    state.mkdir()
+    (state / DATABASE).write_bytes(b"damaged" * 1000)
+    with (
+        pytest.raises(PreconditionError, match="is damaged"),
+        start(state, cache=cache, evaluate=False),
+    ):
+        pass
+    (state / DATABASE).unlink()
+    with start(state, cache=cache, evaluate=False) as lab:
+        assert check(lab.target, credentials=lab.credentials) == "SERVING"
 
 
 def wait_until_gone(target):
