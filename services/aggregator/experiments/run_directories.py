@@ -104,6 +104,7 @@ class RunDirectories:
             self._files.pop(place, None)
             draft.replace(place)
         except OSError as error:  # for example a full disk
+            shutil.rmtree(draft, ignore_errors=True)
             raise file_fault(error) from error
 
 

@@ -1,5 +1,6 @@
 """The directory of a finished experiment, as it is stored, served and removed."""
 
+import errno
 import hashlib
 import json
 import tracemalloc
@@ -8,7 +9,7 @@ from dataclasses import asdict
 import pytest
 
 from modnorm.analysis.run import load_run
-from modnorm.errors import NotFoundError, PreconditionError
+from modnorm.errors import NotFoundError, PreconditionError, UnavailableError
 from modnorm.services.aggregator.experiments.run_writing import ensemble_votes, overlap
 from modnorm.services.aggregator.storage.dialects import insert_rows
 from modnorm.services.aggregator.storage.tables import Split, Vote
@@ -77,6 +78,18 @@ def test_a_killed_aggregator_leaves_nothing_that_is_served(
     assert [each.name for each in place.parent.iterdir()] == [place.name]
     made = {each.name: each.digest for each in directories.files(finished)}
     assert {each.name: each.digest for each in directories.files(finished)} == made
+
+
+def test_a_directory_that_fills_the_disk_is_removed(directories, finished, monkeypatch, tmp_path):
+    def fill(directory, database, record):
+        (directory / "answers.parquet").write_text("half")
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    writing = "modnorm.services.aggregator.experiments.run_writing.write_directory"
+    monkeypatch.setattr(writing, fill)
+    with pytest.raises(UnavailableError, match="no space"):
+        directories.of(finished)
+    assert not list((tmp_path / "runs").iterdir())
 
 
 @pytest.mark.parametrize(
