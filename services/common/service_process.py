@@ -107,13 +107,6 @@ async def _run(build: Callable[[], GrpcService]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     service = build()
-    await service.start()
-    _collect_seldom()
-    # Otherwise busy calls delay the thread that commits a transaction.
-    sys.setswitchinterval(SWITCH_SECONDS)
-    logger.info("listening", extra={"port": service.port})
-    await stopping.wait()
-    logger.info("stopping")
 
     async def stop_now() -> None:
         await immediate.wait()
@@ -121,8 +114,17 @@ async def _run(build: Callable[[], GrpcService]) -> None:
         service.stop_now()
 
     stop_now_task = asyncio.create_task(stop_now())
-    await service.stop()
-    stop_now_task.cancel()
+    try:
+        await service.start()
+        _collect_seldom()
+        # Otherwise busy calls delay the thread that commits a transaction.
+        sys.setswitchinterval(SWITCH_SECONDS)
+        logger.info("listening", extra={"port": service.port})
+        await stopping.wait()
+        logger.info("stopping")
+    finally:
+        await service.stop()
+        stop_now_task.cancel()
 
 
 def _collect_seldom() -> None:

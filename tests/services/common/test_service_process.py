@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -89,6 +90,25 @@ def test_a_database_that_does_not_answer_ends_the_aggregator_with_a_remedy(start
     assert "Connection refused Is the server running" in line["event"]
     assert line["event"].endswith("(start the database, or correct MODNORM_DATABASE_URL)")
     assert "Traceback" not in ended.stderr
+
+
+def test_a_start_that_fails_half_way_ends_the_process_with_its_reason_last(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = {
+            "MODNORM_BIND_ADDRESS": "127.0.0.1:0",
+            "MODNORM_PAGE_ADDRESS": f"127.0.0.1:{taken.getsockname()[1]}",
+            "MODNORM_DATABASE_URL": f"sqlite:///{tmp_path}/modnorm.db",
+            "MODNORM_BROKER_URL": "memory://",
+        }
+        command = [sys.executable, "-m", "modnorm.services.aggregator.server"]
+        environment = os.environ | settings
+        ended = subprocess.run(
+            command, env=environment, check=False, capture_output=True, text=True
+        )
+    assert ended.returncode == 1
+    last = json.loads(ended.stderr.splitlines()[-1])
+    assert last["level"] == "critical"
+    assert "MODNORM_PAGE_ADDRESS: cannot listen on" in last["event"]
 
 
 class Idle(ServiceThread[None]):
