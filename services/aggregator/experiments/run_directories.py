@@ -15,11 +15,9 @@ from sqlmodel import select
 from modnorm.checkpoint.checkpoint_files import file_digest
 from modnorm.errors import NotFoundError, PreconditionError
 from modnorm.files import file_fault
-from modnorm.services.aggregator.experiments.experiment_store import (
-    ExperimentRecord,
-    ExperimentStore,
-)
+from modnorm.services.aggregator.experiments.experiment_store import ExperimentStore
 from modnorm.services.aggregator.storage.database import Database
+from modnorm.services.aggregator.storage.lookups import find_experiment
 from modnorm.services.aggregator.storage.tables import TERMINAL, Experiment, ExperimentState
 from modnorm.services.common.bounded_dict import BoundedDict
 from modnorm.v1.experiment_pb2 import RunFile
@@ -41,8 +39,8 @@ class RunDirectories:
 
     def of(self, experiment_id: str) -> Path:
         """Return the directory of a finished experiment; the first call writes it."""
-        record = self._experiments.get(experiment_id)
-        experiment = record.experiment
+        with self._database.read() as session:
+            experiment = find_experiment(session, experiment_id)
         if experiment.state is not ExperimentState.SUCCEEDED:
             reason = with_remedy(experiment.error, experiment.remedy)
             raise PreconditionError(
@@ -57,7 +55,7 @@ class RunDirectories:
         if not place.is_dir():
             with self._writing:
                 if not place.is_dir():
-                    self._write(record, place)
+                    self._write(experiment_id, place)
         return place
 
     def files(self, experiment_id: str) -> Sequence[RunFile]:
@@ -91,7 +89,7 @@ class RunDirectories:
             if place.name.removeprefix(".").removesuffix(".part") not in known:
                 shutil.rmtree(place, ignore_errors=True)
 
-    def _write(self, record: ExperimentRecord, place: Path) -> None:
+    def _write(self, experiment_id: str, place: Path) -> None:
         from modnorm.services.aggregator.experiments.run_writing import (  # noqa: PLC0415
             write_directory,  # loads pandas and matplotlib
         )
@@ -100,7 +98,7 @@ class RunDirectories:
         shutil.rmtree(draft, ignore_errors=True)
         try:
             draft.mkdir(parents=True)
-            write_directory(draft, self._database, record)
+            write_directory(draft, self._database, self._experiments.get(experiment_id))
             self._files.pop(place, None)
             draft.replace(place)
         except OSError as error:  # for example a full disk
