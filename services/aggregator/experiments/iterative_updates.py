@@ -145,8 +145,8 @@ def evaluated_states(session: Session, experiment: Experiment) -> list[StateRow]
     reported = None
     if experiment.state in {ExperimentState.VOTING, ExperimentState.SUCCEEDED}:
         reported = reported_updates(session, experiment, developed)
-    steps = lineage_of(session, experiment).steps
-    rewards: list[Sequence[float | None]] = [step.scores for step in steps]
+    lineage = lineage_of(session, experiment)
+    rewards: list[Sequence[float | None]] = [step.scores for step in lineage.steps]
     rewards.append(rewards_of(session, experiment, len(rewards)))
     states = []
     for updates in sorted({updates for updates, _ in jobs}):
@@ -161,7 +161,7 @@ def evaluated_states(session: Session, experiment: Experiment) -> list[StateRow]
         states.append(
             StateRow(
                 updates=updates,
-                lineage=state_digest(session, experiment, updates),
+                lineage=lineage.digests[updates],
                 reported=updates == reported,
                 mean_reward=fsum(scored) / len(scored) if scored else None,
                 development_metric=result.accuracy if result else None,
