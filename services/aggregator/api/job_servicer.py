@@ -113,8 +113,6 @@ _KINDS = {
     evaluation_pb2.FailureKind.Value(f"FAILURE_KIND_{kind.name}"): kind for kind in FailureKind
 }
 
-_ENDED = (JobState.DONE, JobState.FAILED)
-
 logger = logging.getLogger(__name__)
 
 
@@ -284,7 +282,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             return
         with naming(**job.log_fields):
             logger.log(level, message)
-            if change.ended or (change.pending and job.state in _ENDED):
+            if change.ended or (change.pending and job.state is not JobState.PENDING):
                 logger.info("experiment is %s", experiment.state)
             self._publish(change)
 
