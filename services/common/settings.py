@@ -178,7 +178,7 @@ class AggregatorSettings(QueueSettings):
 
     run_dir: GivenPath | None = None
     """Directory of finished runs that clients fetch; by default `lab-runs` of `cache_dir`. Labs
-    may not share one: an aggregator removes the runs that its database lacks."""
+    may not share one: `remove_old` removes the runs that its database lacks."""
     split_folders: Roots = ()
     """Directories of named splits, besides `data` of the cache directory and the data roots."""
     calibrator_target: Target = "127.0.0.1:50052"
