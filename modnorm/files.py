@@ -146,12 +146,14 @@ def encode_json(document: Mapping[str, object]) -> bytes:
 
 def check_writable(out: Path) -> None:
     """Refuse an output file that cannot be written, before minutes of work."""
+    if out.is_fifo():  # its reader would take the end of this check for the end of the output
+        return
     existed = out.exists()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.open("a").close()
         if not existed:
-            out.unlink()
+            out.resolve().unlink()  # not a link that leads to it
     except OSError as error:
         raise write_fault(out, error) from error
 

@@ -1,11 +1,12 @@
 import errno
 import os
+import select
 from pathlib import Path
 
 import pytest
 
 from modnorm.errors import InvalidInputError, UnavailableError
-from modnorm.files import read_text, replaced_file, write_fault, write_file
+from modnorm.files import check_writable, read_text, replaced_file, write_fault, write_file
 
 
 def write_and_fail(draft):
@@ -70,6 +71,22 @@ def test_a_file_that_may_not_end_is_not_read(tmp_path):
         read_text(tmp_path, most=10)
     with pytest.raises(FileNotFoundError):
         read_text(tmp_path / "absent", most=10)
+
+
+def test_a_check_removes_no_link_that_leads_to_a_new_file(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "file")
+    check_writable(link)
+    assert (link.is_symlink(), link.exists()) == (True, False)
+
+
+def test_a_check_does_not_end_the_input_of_a_pipes_reader(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    check_writable(pipe)
+    assert select.select([reader], [], [], 0)[0] == []
+    os.close(reader)
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EEXIST])
