@@ -137,6 +137,7 @@ def show(
 
         show_directory(Path(run))
         return
+    from modnorm.analysis.run_files import REPORT
     from modnorm.client.connection import get_experiment
     from modnorm.client.fetching import save_run_to
 
@@ -146,8 +147,8 @@ def show(
         if out is not None:
             save_run_to(client, experiment_id, out)
         _show_experiment(client, experiment, place=out)
-    if out is not None and (out / "report.html").is_file():
-        say(f"report: {out / 'report.html'}")
+    if out is not None and (out / REPORT).is_file():
+        say(f"report: {out / REPORT}")
 
 
 def list_experiments(*, server: Server = None) -> None:

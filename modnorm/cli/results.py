@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def write_results(
     client: Client, experiment: experiments.Experiment, directory: RunDirectory
-) -> Path:
-    """Fetch a finished experiment, write its files, and return where the report is."""
+) -> None:
+    """Fetch a finished experiment, write its files, and print remarks on them."""
     from modnorm.analysis.document import remarks
     from modnorm.analysis.run import load_run
     from modnorm.client.fetching import save_run
@@ -27,7 +27,6 @@ def write_results(
     for name, remark in remarks(load_run(directory.path).document).items():
         if remark and name != "overlap":  # the lab told of it at the start
             note(remark)
-    return directory.path / "report.html"
 
 
 def print_results(run: "Run") -> None:

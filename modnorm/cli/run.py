@@ -64,9 +64,9 @@ def run(spec_file: SpecFile, *, out: Out = None, seed: Seed = None) -> None:
     spec.require_search()
     check_spec(spec, spec_file)
     check_model(spec)
-    report = None
     with interruptible("stopped; the same command resumes here"), hold(home):
         from modnorm.analysis.run import load_run
+        from modnorm.analysis.run_files import REPORT
         from modnorm.cli.results import print_results
         from modnorm.spec.reading import located
 
@@ -81,12 +81,11 @@ def run(spec_file: SpecFile, *, out: Out = None, seed: Seed = None) -> None:
             with lab_here(home) as client:
                 with located(spec_file):
                     experiment = submit_here(client, spec)
-                report = _finish_search(client, experiment, spec, directory, title=spec_file.stem)
+                _finish_search(client, experiment, spec, directory, title=spec_file.stem)
         finished = load_run(home)
         emit_json(finished.document)
         print_results(finished)
-        if report is not None:
-            say(f"report: {report}")
+        say(f"report: {home / REPORT}")
 
 
 @contextmanager
@@ -112,15 +111,15 @@ def _finish_search(
     spec: "ExperimentSpec",
     directory: "RunDirectory",
     title: str | None = None,
-) -> Path:
-    """Follow a search to its end, write its directory and return where the report is."""
+) -> None:
+    """Follow a search to its end and write its directory."""
     from modnorm.cli.results import write_results
 
     directory.reserve(spec)
     show_remarks(client, experiment.id)
     ended = follow_to_end(client, experiment, title=title, go_on=SAME_COMMAND)
     directory.renew(spec)
-    return write_results(client, ended, directory)
+    write_results(client, ended, directory)
 
 
 def follow_to_end(
