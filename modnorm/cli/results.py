@@ -93,44 +93,47 @@ def show_directory(directory: Path) -> None:
     """
     from modnorm.analysis.distillation import is_distillation, load_distillation
     from modnorm.analysis.run import load_run
-    from modnorm.analysis.run_files import RESULTS, SPEC, not_a_run, runs_inside
+    from modnorm.analysis.run_files import PREDICTIONS, RESULTS, SPEC, not_a_run, runs_inside
 
-    if is_distillation(directory):
-        distilled = load_distillation(directory)
-        emit_json(distilled)
-        print_distillation(distilled)
-        return
     runs = [run for run in runs_inside(directory) if (run / SPEC).is_file()]
     if not runs:
         raise not_a_run(directory, ", or the id of an experiment")
     is_one = runs[0] == directory
-    found: dict[Path, Run | None] = {}
+    found: dict[Path, ResultsDocument | DistillationDocument | None] = {}
     for run in runs[:1] if is_one else runs:
         try:
-            found[run] = load_run(run) if is_one or (run / RESULTS).is_file() else None
+            if is_distillation(run):
+                found[run] = load_distillation(run)
+            else:
+                is_wanted = is_one or (run / RESULTS).is_file()
+                found[run] = load_run(run).document if is_wanted else None
         except InvalidInputError as error:
             if is_one or len(runs) == 1:
                 raise
             note(f"{run} is left out: {error.message}")
-    documents = [run.document for run in found.values() if run is not None]
+    documents = [document for document in found.values() if document is not None]
     if emit_json(documents[0] if is_one else documents):
         return
-    for path, one in found.items():
-        if one is None:
-            echo(f"{path}  no results: its command resumes it, or prints the error")
+    for run, document in found.items():
+        if document is None and not (run / PREDICTIONS).is_file():
+            echo(f"{run}  no results: its command resumes it, or prints the error")
         else:
-            echo(f"{path}  finished")
-            print_run(path)
+            echo(f"{run}  finished")
+            print_run(run)
 
 
 def print_run(run: Path) -> None:
-    """Print the results of a finished run, with remarks on them; of predictions their file."""
+    """Print the results in a directory, with remarks on them; of predictions their file."""
+    from modnorm.analysis.distillation import is_distillation, load_distillation
     from modnorm.analysis.document import remarks
     from modnorm.analysis.run import load_run
     from modnorm.analysis.run_files import PREDICTIONS
 
     if (run / PREDICTIONS).is_file():
         echo(str(run / PREDICTIONS))
+        return
+    if is_distillation(run):
+        print_distillation(load_distillation(run))
         return
     results = load_run(run)
     print_results(results)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.analysis.distillations import make_document
 from tests.small_results import small_results
 
 
@@ -34,6 +35,21 @@ def test_the_runs_inside_a_directory_are_shown_one_after_another(
     assert f"{tmp_path / 'b'}  no results" in out
     assert str(tmp_path / "c") not in out
     assert len(modnorm_json("show", tmp_path)) == 1
+
+
+def test_distillations_and_predictions_inside_a_directory_are_finished(
+    printed, modnorm_json, claim, tmp_path
+):
+    document = make_document(0.25, [0.5], [0.45])
+    (claim(tmp_path / "distilled") / "distillation.json").write_text(json.dumps(document))
+    predictions = claim(tmp_path / "predicted") / "predictions.jsonl"
+    predictions.write_text("{}\n")
+    out = printed("show", tmp_path)
+    assert "no results" not in out
+    assert f"{tmp_path / 'distilled'}  finished" in out
+    assert "vote of 10" in out
+    assert f"{tmp_path / 'predicted'}  finished\n{predictions}\n" in out
+    assert [each["schema"] for each in modnorm_json("show", tmp_path)] == [document["schema"]]
 
 
 def test_one_run_without_results_is_refused(refusal, claim, tmp_path):
