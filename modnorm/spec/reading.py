@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from modnorm.errors import InvalidInputError, ModnormError
-from modnorm.files import MAX_YAML_BYTES, read_text
+from modnorm.files import MAX_YAML_BYTES, read_fault, read_text
 from modnorm.hints import nearest
 from modnorm.spec.experiment import ExperimentSpec
 from modnorm.spec.section import Section, first_fault
@@ -160,6 +160,7 @@ def _joined(pair: re.Match[str]) -> str:
 
 _FILE = "spec"
 """Field of errors about the file itself, whose message names it."""
+_INIT = "`modnorm init` writes a spec to start from"
 _RUN_SPEC = "spec.json"
 """Name of the spec in a run directory."""
 
@@ -189,25 +190,15 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
     place = Path(path)
     try:
         data = read_yaml(read_text(place, most=MAX_YAML_BYTES))
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot read {path}: {error.strerror or error}",
-            field=_FILE,
-            remedy=_neighbour(place) or "`modnorm init` writes a spec to start from",
-        ) from error
     except YamlError as error:
         raise yaml_fault(path, error) from error
-    except ValueError as error:
-        spec = place / _RUN_SPEC
-        remedy = f"the spec of this run is {spec}" if spec.is_file() else None
+    except (OSError, ValueError) as error:
         raise InvalidInputError(
-            f"cannot read {path}: {error}", field=_FILE, remedy=remedy
+            f"cannot read {path}: {read_fault(error)}", field=_FILE, remedy=_other_file(place)
         ) from error
     if not isinstance(data, dict):
         kind = "is empty" if data is None else "is not a YAML mapping of fields to values"
-        raise InvalidInputError(
-            f"{path} {kind}", field=_FILE, remedy="`modnorm init` writes a spec to start from"
-        )
+        raise InvalidInputError(f"{path} {kind}", field=_FILE, remedy=_INIT)
     if {"axes", "seeds"} <= data.keys():
         raise InvalidInputError(
             f"{path} is a suite of experiments",
@@ -225,19 +216,21 @@ def yaml_fault(path: str | PathLike[str], error: YamlError) -> InvalidInputError
     return fault
 
 
-def _neighbour(path: Path) -> str | None:
-    """Return a question that names the file nearest to a misspelt one."""
-    try:
+def _other_file(path: Path) -> str | None:
+    """Return the remedy for a path that is no spec: the spec in it, or the one nearest to it."""
+    spec = path / _RUN_SPEC
+    with suppress(OSError):  # a folder that is protected, a name that is too long
+        if spec.is_file():
+            return f"the spec of this run is {spec}"
+        if path.exists():
+            return None
         files = [each for each in path.parent.iterdir() if each.is_file()]
-    except OSError:
-        return None
-    if path.exists():
-        return None
-    files.sort(key=lambda each: (each.suffix == path.suffix, each.name))
-    kinds = {path.suffix, ".yaml", ".yml"}
-    names = {each.stem: each.name for each in files if each.suffix in kinds}
-    close = nearest(path.stem, names)
-    return None if close is None else f"did you mean {names[close]}?"
+        files.sort(key=lambda each: (each.suffix == path.suffix, each.name))
+        kinds = {path.suffix, ".yaml", ".yml"}
+        names = {each.stem: each.name for each in files if each.suffix in kinds}
+        if close := nearest(path.stem, names):
+            return f"did you mean {names[close]}?"
+    return _INIT
 
 
 @contextmanager
