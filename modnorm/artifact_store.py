@@ -10,7 +10,6 @@ file whose content does not match its name counts as absent and is computed agai
 
 import hashlib
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -58,21 +57,16 @@ class ArtifactStore:
 
         `check` is called repeatedly during the wait for another process; its errors end the wait.
         """
-        with self._locked(key, check):
-            check()
-            found = self.find(key)
-            if found is None:
-                self.put(key, found := make())
-            return found
-
-    @contextmanager
-    def _locked(self, key: str, check: Callable[[], None]) -> Iterator[None]:
         path = self._root / "locks" / key
         with ExitStack() as stack:
             with self._outages():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(path, check))
-            yield
+            check()
+            found = self.find(key)
+            if found is None:
+                self.put(key, found := make())
+            return found
 
     @contextmanager
     def _outages(self) -> Iterator[None]:
@@ -98,16 +92,6 @@ class ArtifactStore:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file atomically, also with respect to a power failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replaced_file(path, draft=path.with_name(f".{uuid4().hex}")) as file:
         file.write(text.encode())
-    _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
