@@ -15,8 +15,8 @@ from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import DISTILLATION, RESULTS
 from modnorm.client.run_directory import lock_file, state_directory
-from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
-from modnorm.hints import one_of
+from modnorm.errors import ModnormError, PreconditionError, UnavailableError
+from modnorm.hints import require_name
 from modnorm.spec.reading import leaves
 
 _GROUP = "modnorm"
@@ -44,10 +44,7 @@ class _Logged:
 
 def log_run(directory: Path | str, tracker: str) -> None:
     """Log spec, held-out figures and files of a finished run."""
-    if tracker not in TRACKERS:
-        raise InvalidInputError(
-            f"there is no tracker {tracker!r}", field="to", remedy=one_of(tracker, TRACKERS)
-        )
+    require_name(tracker, TRACKERS, "to", "tracker")
     library = find_spec(tracker)
     # A folder of this name in the working directory, such as wandb's own, is no library.
     if library is None or library.origin is None:
