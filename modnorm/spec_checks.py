@@ -258,13 +258,11 @@ def check_locally(
     check_resolved(spec)
     check_engine(spec, engines)
     check_splits_differ(spec)
-    check_search_locally(spec, folders=folders)
-    task = task_of(spec)
-    loaded = {
-        field: rows
-        for field, named in rows_of(spec).items()
-        if (rows := _local_rows(task, named, field, folders)) is not None
-    }
+    task, selection = task_of(spec), check_search_locally(spec, folders=folders)
+    loaded = {} if selection is None else {"task.selection": selection}
+    for field, named in rows_of(spec).items():
+        if field != "task.selection" and (rows := _local_rows(task, named, field, folders)):
+            loaded[field] = rows
     if heldout := loaded.get("task.heldout"):
         prompts = render_prompts(task, heldout.rows, "heldout row")
         check_radius_is_tested_elsewhere(spec, heldout.rows, prompts)
@@ -295,24 +293,23 @@ def remarks_on_rows(spec: ExperimentSpec, data: Splits) -> list[str]:
     return remarks
 
 
-def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:
+def check_search_locally(spec: ExperimentSpec, *, folders: Sequence[Path]) -> LoadedRows | None:
     """Check method, model and selection rows of a spec, whose radius may be an artifact.
 
-    Return the number of selection rows; None if they are on the hub.
+    Return the selection rows; None if they are on the hub.
     """
     check_names(spec)
     selection = _local_rows(task_of(spec), spec.task.selection, "task.selection", folders)
     checkpoint = find_local_checkpoint(spec.model.name, spec.model.revision)
-    rows = None if selection is None else len(selection.rows)
     if checkpoint is None:
         check_offline(spec.model.name, spec.model.revision)
     else:
-        _check_local_model(spec, checkpoint, rows)
+        _check_local_model(spec, checkpoint, selection)
     if spec.method.profile is not None and not names_stored_profile(spec.method.profile):
         profile = Profile.from_json(read_profile(spec.method.profile, None))
         if checkpoint is not None:
             profile.check_matches(checkpoint)
-    return rows
+    return selection
 
 
 def _local_rows(
@@ -328,7 +325,7 @@ def _local_rows(
 
 
 def _check_local_model(
-    spec: ExperimentSpec, checkpoint: Checkpoint, selection_rows: int | None
+    spec: ExperimentSpec, checkpoint: Checkpoint, selection: LoadedRows | None
 ) -> None:
     config, method = checkpoint.config, spec.method
     check_tokenizer_files(checkpoint)
@@ -341,8 +338,8 @@ def _check_local_model(
             ) from error
     require_usable(method, config)
     needed = needs_profile(method.name) and method.profile is None
-    if needed and selection_rows is not None:
-        check_calibration(spec, selection_rows, positive(config, "num_hidden_layers"))
+    if needed and selection is not None:
+        check_calibration(spec, len(selection.rows), positive(config, "num_hidden_layers"))
     if spec.iterative and spec.iterative.generator:
         tensors = [(tensor.name, tensor.shape) for tensor in physical_layout(config)]
         find_generator(spec.iterative.generator, None).check_model(tensors)

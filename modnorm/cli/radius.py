@@ -206,9 +206,9 @@ def match(
     )
     with located(spec_file):
         check_method(spec, tried, sigma)
-        rows = check_search_locally(spec, folders=settings().split_folders)
-        if rows is not None:
-            check_count(rows, prompts)
+        selection = check_search_locally(spec, folders=settings().split_folders)
+        if selection is not None:
+            check_count(len(selection.rows), prompts)
     home = home_of(spec_file, "match", out)
     with interruptible(_RESUMES), _held(home):
         document = _measure(spec, tried, sigma, how, home)
