@@ -117,9 +117,8 @@ def estimate_cost(
     evaluations = search + development + monitoring + final + base
     if (settings := spec.distillation) is not None:
         first = estimate_cost(spec.model_copy(update={"distillation": None}), rate, gpu=gpu)
-        experts = settings.harvest.experts or spec.population.ensemble_sizes[-1]
-        harvest = experts * settings.harvest.samples + settings.harvest.only_wrong
-        jobs = settings.rounds * (first.jobs + harvest) + 2 * (settings.rounds + 1)
+        harvests = _harvests(spec, settings)
+        jobs = settings.rounds * (first.jobs + harvests) + 2 * (settings.rounds + 1)
         searched, voted = float(evaluations), 0.0
     else:
         iterative, checkpoints = spec.iterative, 0
@@ -291,56 +290,43 @@ def plan_cells(cells: Sequence[Cell]) -> dict[str, Plan]:
 
 
 def _plan(spec: ExperimentSpec, rows: Mapping[str, int | None]) -> Plan:
-    """Return the work of a spec from the numbers of its rows by field."""
+    """Return the work of a spec from the numbers of its rows by field.
+
+    The answers to training rows count as search.
+    """
     settings, iterative = spec.distillation, spec.iterative
-    if settings is not None:
-        search = _plan(spec.model_copy(update={"distillation": None}), rows)
-        return _distilled(search, spec, settings, rows)
-    selection, heldout = rows["task.selection"], rows["task.heldout"]
-    development = rows.get("iterative.development", 0)
-    candidates = max(population for population, _ in ensembles_of(spec))
-    plan = Plan(candidates, selection, heldout)
-    if selection is None or heldout is None or development is None:
+    rounds = settings.rounds if settings else 1
+    candidates = rounds * max(population for population, _ in ensembles_of(spec))
+    plan = Plan(candidates, rows["task.selection"], rows["task.heldout"])
+    known = {field: count for field, count in rows.items() if count is not None}
+    if len(known) < len(rows):
         return plan
-    monitored = 0
+    selection, heldout = known["task.selection"], known["task.heldout"]
+    budget = _budget(spec, selection, heldout, known.get("iterative.development", 0))
+    answers = development = students = monitored = 0
+    if settings is not None:
+        answers = known["distillation.rows"] * _harvests(spec, settings)
+        development = (rounds + 1) * known["distillation.development"]
+        students = (rounds + 1) * heldout
     if iterative is not None:
         # The reported state answers the held-out rows in the budget.
         reported = {iterative.updates} if iterative.report == "last" else set()
         monitored = len(set(iterative.monitor) - reported)
-    budget = _budget(spec, selection, heldout, development)
     return replace(
         plan,
-        search=budget.search,
-        development=budget.development,
+        search=rounds * (budget.search + answers),
+        development=budget.development + development,
         monitoring=monitored * heldout,
-        final_at_most=budget.final,
-        base=selection + heldout,
+        final_at_most=rounds * budget.final + students,
+        base=rounds * (selection + heldout),
     )
 
 
-def _distilled(
-    plan: Plan, spec: ExperimentSpec, settings: DistillationSpec, rows: Mapping[str, int | None]
-) -> Plan:
-    """Return the work of a distillation from that of its first search.
-
-    The answers to training rows count as search.
-    """
-    rounds, harvest = settings.rounds, settings.harvest
-    training, development = rows["distillation.rows"], rows["distillation.development"]
+def _harvests(spec: ExperimentSpec, settings: DistillationSpec) -> int:
+    """Return the answers to a training row in a round."""
+    harvest = settings.harvest
     experts = harvest.experts or max(spec.population.ensemble_sizes)
-    counts = (plan.search, plan.final_at_most, plan.base, plan.heldout_rows, training, development)
-    if None in counts:
-        return Plan(plan.candidates, plan.selection_rows, plan.heldout_rows)
-    search, final, base, heldout, training, development = (count or 0 for count in counts)
-    answered = training * (experts * harvest.samples + harvest.only_wrong)
-    return replace(
-        plan,
-        candidates=rounds * plan.candidates,
-        search=rounds * (search + answered),
-        development=(rounds + 1) * development,
-        final_at_most=rounds * final + (rounds + 1) * heldout,
-        base=rounds * base,
-    )
+    return experts * harvest.samples + harvest.only_wrong
 
 
 def _budget(spec: ExperimentSpec, selection: int, heldout: int, development: int) -> Budget:

@@ -155,3 +155,12 @@ def test_a_plan_counts_every_round(loaded):
     assert plan.candidates == 8
     assert plan.search == 2 * (4 * 10 + 12 * 2 * 16)
     assert estimate_cost(cell.spec).jobs == 2 * (4 + 2 + 2 + 2 * 16) + 3 * 2
+
+
+def test_a_plan_counts_the_candidates_of_every_round_without_the_training_rows(
+    loaded, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    cell = loaded.cells[0]
+    (plan,) = plan_cells([cell]).values()
+    assert (plan.candidates, plan.search) == (8, None)
