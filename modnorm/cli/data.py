@@ -57,21 +57,19 @@ def fetch_splits(
     Files with the catalogue's rows stay as they are; others are replaced. Of USPTO-50K and
     ROCStories the catalogue knows only the number of rows: a changed row stays.
     """
-    from modnorm.tasks.catalogue import DATASETS
     from modnorm.tasks.data_fetch import fetch
 
     place = _folder(to, "to")
     source = expand_home(source, "from") if source is not None else None
-    names = _fetchable(place, source) if every and not tasks else _named(tasks, every=every)
+    wanted = _fetchable(place, source) if every and not tasks else _named(tasks, every=every)
     documents = []
     with interruptible("stopped; no file is half written, the same command resumes here"):
-        for task in names:
-            splits, written = fetch(task, place, source=source)
-            documents.append({"written": written, **_document(task, splits)})
-            origin = source or _home(DATASETS[task])
-            done = f"fetched from {origin}" if written else "already there"
-            echo(f"{task}: {done}, {_verdict(task, splits)}; {place / task}")
-            _echo_splits(task, splits)
+        for data in wanted:
+            splits, written = fetch(data.task, place, source=source)
+            documents.append({"written": written, **_document(data, splits)})
+            done = f"fetched from {source or _home(data)}" if written else "already there"
+            echo(f"{data.task}: {done}, {_verdict(data, splits)}; {place / data.task}")
+            _echo_splits(data, splits)
     emit_json(documents)
 
 
@@ -86,8 +84,8 @@ def check_splits(tasks: Tasks = None, *, every: All = False, folder: Folder = No
     place = _folder(folder, "folder")
     documents = [
         document
-        for task in _named(tasks, every=every)
-        if (document := _check(task, place, every=every)) is not None
+        for data in _named(tasks, every=every)
+        if (document := _check(data, place, every=every)) is not None
     ]
     if not documents:
         raise NotFoundError(
@@ -98,52 +96,52 @@ def check_splits(tasks: Tasks = None, *, every: All = False, folder: Folder = No
         raise typer.Exit(2)
 
 
-def _check(task: str, place: Path, *, every: bool) -> dict[str, object] | None:
-    """Check a task and print the verdict; None if it is absent and was not named."""
+def _check(data: "Dataset", place: Path, *, every: bool) -> dict[str, object] | None:
+    """Check the data of a task and print the verdict; None if absent and not named."""
     from modnorm.tasks.data_fetch import check
 
     try:
-        splits = check(task, place)
+        splits = check(data.task, place)
     except ModnormError as error:
         absent = every and isinstance(error, NotFoundError)
         if not output.as_json:
-            say(f"{task}: absent" if absent else f"error: {error}")
-        return None if absent else {"task": task, "sound": False, "error": str(error)}
-    echo(f"{task}: {_verdict(task, splits)}")
-    _echo_splits(task, splits)
-    return {"sound": _is_known(task) or None, **_document(task, splits)}
+            say(f"{data.task}: absent" if absent else f"error: {error}")
+        return None if absent else {"task": data.task, "sound": False, "error": str(error)}
+    echo(f"{data.task}: {_verdict(data, splits)}")
+    _echo_splits(data, splits)
+    return {"sound": _is_known(data) or None, **_document(data, splits)}
 
 
 def _folder(path: Path | None, field: str) -> Path:
     return settings().fetched_folder if path is None else expand_home(path, field)
 
 
-def _named(tasks: Sequence[str] | None, *, every: bool) -> list[str]:
+def _named(tasks: Sequence[str] | None, *, every: bool) -> "list[Dataset]":
     from modnorm.tasks.catalogue import DATASETS, find_task
 
     if bool(tasks) == every:
         raise InvalidInputError(
             "name tasks, or give --all", field="task", remedy=f"any of {', '.join(DATASETS)}"
         )
-    return [find_task(task).task for task in dict.fromkeys(tasks or DATASETS)]
+    return [find_task(task) for task in dict.fromkeys(tasks or DATASETS)]
 
 
-def _fetchable(place: Path, source: Path | None) -> list[str]:
-    """Return the tasks that can be fetched, and print those that cannot."""
+def _fetchable(place: Path, source: Path | None) -> "list[Dataset]":
+    """Return the data that can be fetched, and print the tasks whose data cannot."""
     from modnorm.tasks.catalogue import DATASETS
     from modnorm.tasks.splits import remedy
 
-    names = []
+    found = []
     for task, data in DATASETS.items():
         if source is not None and not (source / task).is_dir():
             say(f"{task}: left out, not in {source}")
         elif source is None and not data.is_public and not (place / task).is_dir():
             say(f"{task}: left out, not public; {remedy(data)}")
         else:
-            names.append(task)
-    if not names:
+            found.append(data)
+    if not found:
         raise InvalidInputError(f"{source} has no data of any task", field="from")
-    return names
+    return found
 
 
 def _entries(data: "Dataset", place: Path) -> Iterator[dict[str, object]]:
@@ -176,10 +174,10 @@ def _home(data: "Dataset") -> str:
     return f"{data.hub}{config}{f' at {data.revision}' if data.revision else ', not pinned'}"
 
 
-def _document(task: str, splits: "Mapping[str, LoadedSplit]") -> dict[str, object]:
+def _document(data: "Dataset", splits: "Mapping[str, LoadedSplit]") -> dict[str, object]:
     listed = [
         {
-            "name": f"{task}/{name}",
+            "name": f"{data.task}/{name}",
             "file": split.path.name if split.path else None,
             "rows": len(split.rows),
             "digest": split.digest,
@@ -187,29 +185,25 @@ def _document(task: str, splits: "Mapping[str, LoadedSplit]") -> dict[str, objec
         }
         for name, split in splits.items()
     ]
-    return {"task": task, "splits": listed}
+    return {"task": data.task, "splits": listed}
 
 
-def _is_known(task: str) -> bool:
+def _is_known(data: "Dataset") -> bool:
     """Whether the catalogue knows the content of a task's rows."""
-    from modnorm.tasks.catalogue import find_task
-
-    return all(split.digest for split in find_task(task).splits.values())
+    return all(split.digest for split in data.splits.values())
 
 
-def _verdict(task: str, splits: "Mapping[str, LoadedSplit]") -> str:
+def _verdict(data: "Dataset", splits: "Mapping[str, LoadedSplit]") -> str:
     rows = sum(len(split.rows) for split in splits.values())
-    return "sound" if _is_known(task) else f"{rows:,} rows, content not known"
+    return "sound" if _is_known(data) else f"{rows:,} rows, content not known"
 
 
-def _echo_splits(task: str, splits: "Mapping[str, LoadedSplit]") -> None:
-    from modnorm.tasks.catalogue import find_task
-
-    known = find_task(task).splits
+def _echo_splits(data: "Dataset", splits: "Mapping[str, LoadedSplit]") -> None:
     for name, split in splits.items():
-        remark = "" if known[name].digest else "  not compared: the catalogue knows no digest"
+        known = data.splits[name].digest
+        remark = "" if known else "  not compared: the catalogue knows no digest"
         figures = f"{len(split.rows):>6,} rows  digest {split.digest}"
-        echo(f"  {f'{task}/{name}':23}{figures}  {split.taken_from}{remark}")
+        echo(f"  {f'{data.task}/{name}':23}{figures}  {split.taken_from}{remark}")
 
 
 COMMANDS = {"list": list_splits, "fetch": fetch_splits, "check": check_splits}
