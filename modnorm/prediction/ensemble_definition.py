@@ -97,6 +97,8 @@ def define_ensemble(
     found, experts = dict(run.descriptors()), []
     for index in ensemble.experts:
         descriptor = found.get(index)
+        if descriptor is not None and not scale_map.active:  # the base has nothing to resolve
+            descriptor = descriptor.resolved(())
         if descriptor is None or descriptor.coefficients is None:
             raise PreconditionError(f"the descriptor of expert {index} is missing", field=_FIELD)
         experts.append(Expert(index, descriptor))

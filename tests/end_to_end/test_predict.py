@@ -56,6 +56,17 @@ def test_the_short_circuit_changes_no_answer_and_the_file_is_written(
     assert [each["answer"] for each in lines(out.read_text())] == [vote.answer for vote in votes]
 
 
+def test_a_run_of_the_base_predicts(modnorm, write_spec, questions, tmp_path):
+    spec = write_spec("base", method={"name": "base"}, population={"size": 1})
+    modnorm("run", spec, "--out", tmp_path / "run")
+    ended = modnorm("predict", tmp_path / "run", "--input", questions)
+    votes = load_run(tmp_path / "run").votes()
+    assert [each["answer"] for each in lines(ended.stdout)] == [vote.answer for vote in votes]
+    manifest = tmp_path / "base.json"
+    modnorm("export", tmp_path / "run", "--manifest", "--out", manifest)
+    assert modnorm("predict", manifest, "--input", questions).stdout == ended.stdout
+
+
 def test_an_ensemble_predicts_in_python(finished, questions):
     run, rows = load_run(finished), lines(questions.read_text())
     votes = [vote.answer for vote in run.votes(None, 4, 2)]
