@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from modnorm.client.connection import (
     create_experiment,
     get_experiment,
     list_experiments,
+    request_ids,
     watch_messages,
 )
 from modnorm.client.experiments import (
@@ -164,9 +164,8 @@ def _predictions(
     from modnorm.client.fetching import cached_run  # noqa: PLC0415 - loads pandas
 
     content = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
-    experiment = ask_questions(client, request, content)
-    if experiment.state in UNSUCCESSFUL_STATES:
-        experiment = ask_questions(client, request, str(uuid.uuid4()))
+    attempts = (ask_questions(client, request, name) for name in request_ids(content))
+    experiment = next(each for each in attempts if each.state not in UNSUCCESSFUL_STATES)
     rows = len(request.rows)
     for event in watch_messages(client, experiment.id):
         progress = event.progress

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -151,6 +152,13 @@ def create_experiment(
         late="the lab may still be at it, downloading the model for instance: submit again with "
         f"the request id {request_id}, which stays one experiment",
     ).experiment
+
+
+def request_ids(first: str) -> Iterator[str]:
+    """Yield the request ids of a request: of the first attempt, the second, and so on."""
+    yield first
+    for attempt in count(2):
+        yield f"{first}/{attempt}"
 
 
 def ask_questions(

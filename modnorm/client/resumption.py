@@ -1,7 +1,6 @@
 """Submission of a spec that may have been submitted before: resume, reuse, repeat nothing."""
 
-from collections.abc import Collection, Iterator
-from itertools import count
+from collections.abc import Collection
 
 from modnorm.checkpoint.reference import find_local_checkpoint
 from modnorm.client.client import Client
@@ -11,6 +10,7 @@ from modnorm.client.connection import (
     cancel_experiment,
     create_experiment,
     list_experiments,
+    request_ids,
 )
 from modnorm.errors import ConflictError
 from modnorm.spec import ExperimentSpec
@@ -38,7 +38,7 @@ def resume_or_submit(
         if running != spec and running.fixed == spec.fixed:
             cancel_experiment(client, other.id)
     early = {other.request_id for other in known if other.state in UNSUCCESSFUL_STATES}
-    request_id = next(name for name in _request_ids(spec) if name not in early)
+    request_id = next(name for name in request_ids(spec.digest) if name not in early)
     return create_experiment(client, spec, request_id)
 
 
@@ -46,18 +46,9 @@ def resume_or_submit_shared(
     client: Client, spec: ExperimentSpec, prefix: str
 ) -> experiments.Experiment:
     """Submit a spec to a lab that others use too."""
-    for name in _request_ids(spec):
-        experiment = create_experiment(client, spec, f"{prefix}/{name}")
-        if experiment.state not in UNSUCCESSFUL_STATES:
-            return experiment
-    raise AssertionError("unreachable: the request ids are infinite")
-
-
-def _request_ids(spec: ExperimentSpec) -> Iterator[str]:
-    """Yield the request ids of a spec: the first attempt, the second, and so on."""
-    yield spec.digest
-    for attempt in count(2):
-        yield f"{spec.digest}/{attempt}"
+    names = request_ids(f"{prefix}/{spec.digest}")
+    attempts = (create_experiment(client, spec, name) for name in names)
+    return next(each for each in attempts if each.state not in UNSUCCESSFUL_STATES)
 
 
 def check_model_unchanged(spec: ExperimentSpec, provenance: experiments.Provenance) -> None:

@@ -128,7 +128,8 @@ def test_one_that_did_not_succeed_is_asked_again(predict, lab, end, words):
     lab.ends = [end, SUCCEEDED]
     with pytest.raises(PreconditionError, match=words):
         predict()
-    assert len(predict()) == len(QUESTIONS)
+    for _ in range(2):
+        assert len(predict()) == len(QUESTIONS)
     assert len(lab.stored) == 2
 
 
