@@ -21,7 +21,7 @@ from modnorm.spec.search_sections import (
     Rows,
     TaskSpec,
 )
-from modnorm.spec.section import Float, Int, Name, Named, Section, field_fault, named
+from modnorm.spec.section import Float, Int, Name, Named, Section, field_fault
 from modnorm.spec_limits import MAX_COUNT, MAX_NAME, MAX_RANK, MAX_TWO_SIDED_SEED
 
 MAX_BATCH = 2**20
@@ -158,7 +158,9 @@ class ExperimentSpec(Section):
     @classmethod
     def _fill_in_defaults(cls, data: object) -> object:
         """Add the default settings of the method, for iterative ones those of the paper."""
-        method = named(data.get("method")) if isinstance(data, Mapping) else None
+        method = data.get("method") if isinstance(data, Mapping) else None
+        if isinstance(method, str):
+            method = {"name": method}
         if not isinstance(data, Mapping) or not isinstance(method, Mapping):
             return data
         name = method.get("name")

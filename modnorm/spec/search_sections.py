@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import AliasChoices, BeforeValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AliasChoices, Field, model_validator
 
 from modnorm.hints import did_you_mean
-from modnorm.spec.section import Float, Int, Name, Section, field_fault
+from modnorm.spec.section import Float, Int, Name, Section, field_fault, short_form
 from modnorm.spec_limits import MAX_COUNT, MAX_RANK, MAX_SEED
 
 MAX_MODEL_LEN, MAX_SEQUENCES, MAX_RANKS = 2**20, 4096, 64
@@ -101,13 +100,7 @@ class DataSpec(Section):
     """Rows used; by default all remaining rows."""
 
 
-def _expand_source(value: object) -> object:
-    if not isinstance(value, str | Mapping | Section):
-        raise PydanticCustomError("no_rows", "must be a source, or a mapping of fields to values")
-    return {"source": value} if isinstance(value, str) else value
-
-
-Rows = Annotated[DataSpec, BeforeValidator(_expand_source)]
+Rows = Annotated[DataSpec, short_form("source")]
 """Rows; a string is a source with all its rows."""
 
 
@@ -273,10 +266,18 @@ class MethodSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _sigma_is_of_isotropic_noise(cls, data: object) -> object:
-        if isinstance(data, Mapping) and "sigma" in data and "name" in data:
+    def _read_radius(cls, data: object) -> object:
+        """Check sigma, and move an artifact from the field of the radius to `radius_source`."""
+        if not isinstance(data, Mapping):
+            return data
+        if "sigma" in data and "name" in data:
             _check_sigma(data)
-        return _move_source(data)
+        for name in ("radius", "sigma"):
+            if isinstance(data.get(name), Mapping):
+                _check_artifact(name, data[name])
+                others = {key: value for key, value in data.items() if key != name}
+                return {**others, "radius_source": data[name]}
+        return data
 
     @model_validator(mode="after")
     def _radius_is_usable(self) -> Self:
@@ -349,18 +350,6 @@ def _check_sigma(data: Mapping[str, object]) -> None:
         )
     if "radius" in data:
         raise field_fault("sigma", "is another name of radius, which is set too; leave one out")
-
-
-def _move_source(data: object) -> object:
-    """Move an artifact from the field of the radius to `radius_source`."""
-    if not isinstance(data, Mapping):
-        return data
-    for name in ("radius", "sigma"):
-        if isinstance(data.get(name), Mapping):
-            _check_artifact(name, data[name])
-            others = {key: value for key, value in data.items() if key != name}
-            return {**others, "radius_source": data[name]}
-    return data
 
 
 def _check_artifact(name: str, given: Mapping[str, object]) -> None:

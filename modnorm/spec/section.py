@@ -41,19 +41,20 @@ Int = Annotated[int, BeforeValidator(_refuse_bool)]
 Float = Annotated[float, BeforeValidator(_refuse_bool)]
 
 
-def named(value: object) -> object:
-    """Expand a section that is only a name: `model: tiny-thicket`."""
-    return {"name": value} if isinstance(value, str) else value
+def short_form(field: str) -> BeforeValidator:
+    """Return the validator of a section that may be the text of one field: `model: NAME`."""
+
+    def expand(value: object) -> object:
+        if not isinstance(value, str | Mapping | Section):
+            raise PydanticCustomError(
+                "no_section", f"must be a {field}, or a mapping of fields to values"
+            )
+        return {field: value} if isinstance(value, str) else value
+
+    return BeforeValidator(expand)
 
 
-def _named_or_whole(value: object) -> object:
-    if not isinstance(value, str | Mapping | Section):
-        raise PydanticCustomError("no_section", "must be a name, or a mapping of fields to values")
-    return named(value)
-
-
-Named = BeforeValidator(_named_or_whole)
-"""Validator of a section that may be only a name."""
+Named = short_form("name")
 
 
 def _refuse_invisible(value: str) -> str:
