@@ -94,8 +94,6 @@ _SHOW_PROGRESS = frozenset((
 
 
 class _Writer(Protocol):
-    """What writes the help of a command."""
-
     def section(self, name: str) -> AbstractContextManager[None]: ...
 
     def write_dl(self, rows: Sequence[tuple[str, str]]) -> None: ...
@@ -116,7 +114,6 @@ class CommandGroup(TyperGroup):
 
 
 def _load(name: str) -> TyperCommand | TyperGroup:
-    """Import a command, or a group of commands."""
     found = COMMANDS[name]
     loaded: Callable[..., None] | Mapping[str, Callable[..., None]] = resolve_name(found.place)
     is_group = isinstance(loaded, Mapping)

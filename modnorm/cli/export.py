@@ -135,7 +135,6 @@ def _write_manifest(
 
 
 def _write_adapters(ensemble: "EnsembleDefinition", base: "Checkpoint", out: Path) -> None:
-    """Write the experts of an ensemble as adapters, and print the command that serves them."""
     from modnorm.prediction.ensemble_adapters import export_adapters, serving_command
 
     names = export_adapters(ensemble, base, out)

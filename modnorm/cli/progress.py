@@ -146,7 +146,6 @@ def follow(
     ensemble_size: int,
     base_reward: Callable[[], float | None],
 ) -> None:
-    """Show events until there are no more."""
     from modnorm.v1 import experiment_pb2 as experiments
     from modnorm.wire.run_messages import extent, phase_of
 

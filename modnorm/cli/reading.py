@@ -206,7 +206,6 @@ def _list_votes(records: "Iterable[VoteRecord]") -> None:
 
 
 def _show_vote(run: "FinishedRun", vote: "VoteRecord") -> None:
-    """Show one vote with its prompt, its counts and each expert's answer."""
     asked = run.answers(vote.experts[0], "heldout", vote.row)
     prompt = next((answer.prompt for answer in asked), None)
     verdict = "right" if vote.correct else "wrong"

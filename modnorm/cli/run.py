@@ -112,7 +112,6 @@ def _finish_search(
     directory: "RunDirectory",
     title: str | None = None,
 ) -> None:
-    """Follow a search to its end and write its directory."""
     from modnorm.cli.results import write_results
 
     directory.reserve(spec)
@@ -269,7 +268,6 @@ def run_distillation(
 
 
 def _search(home: Path, server: str | None, spec: "ExperimentSpec", place: "RunDirectory") -> None:
-    """Run the search of a round to its end, and write its directory."""
     place.check(spec)
     with lab_for(home, server, "distil") as (client, submit):
         _finish_search(client, submit(spec), spec, place)

@@ -98,7 +98,6 @@ class Event:
 
 
 def summary_from_message(message: messages.Experiment) -> ExperimentSummary:
-    """Return an experiment without its results."""
     return ExperimentSummary(
         id=message.id,
         name=message.spec.name,
@@ -131,7 +130,6 @@ def experiment_from_message(message: messages.Experiment) -> Experiment:
 
 
 def event_from_message(message: messages.WatchExperimentResponse) -> Event:
-    """Return an event."""
     return Event(
         cursor=message.cursor,
         time=_time(message.time),

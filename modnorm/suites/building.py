@@ -64,7 +64,6 @@ def build_tables(data: TidySuite) -> tuple[BuiltTable, ...]:
 
 
 def _metric_table(spec: MetricTable, data: TidySuite) -> BuiltTable:
-    """Build held-out metrics by axes, N and K."""
     labels = list(dict.fromkeys([*spec.rows, *spec.columns, "seed"]))
     places = pd.concat(
         select(group, {**spec.at, **spec.at_row.get(str(label), {})})
@@ -135,7 +134,6 @@ def _with_reductions(spec: MetricTable, data: TidySuite, metrics: pd.DataFrame) 
 def _threshold_table(
     spec: ThresholdTable, data: TidySuite, measure: str, heading: str
 ) -> BuiltTable:
-    """Build the percentage of candidates whose gain reaches each threshold."""
     gains = data.by_row(measure, spec.rows)
     columns = {heading.format(t): 100 * gains.agg(reaching, t) for t in spec.thresholds}
     return _cell_table(spec, data, columns)
@@ -283,7 +281,6 @@ Values = dict[Labels, pd.Series]
 
 
 def _difference_table(spec: DifferenceTable, data: TidySuite) -> BuiltTable:
-    """Build accuracy differences, paired by seed."""
     values: Values = {
         (str(size), pair.label): _paired(
             {

@@ -63,7 +63,6 @@ def _states(run: Run, _document: DistillationDocument | None) -> pd.DataFrame:
 
 
 def _students(_run: Run, document: DistillationDocument | None) -> pd.DataFrame:
-    """Return a row for each round of a distillation."""
     rounds = document["rounds"][1:] if document else []
     rows = [(each["round"], each["heldout"]["metric"]) for each in rounds]
     found = pd.DataFrame(rows, columns=["round", "accuracy"])

@@ -162,7 +162,6 @@ def to_document(table: BuiltTable) -> dict[str, object]:
 
 
 def _grid(table: BuiltTable) -> str:
-    """Return headings and lines."""
     labels = [*table.headings, *([""] if table.paper else [])]
     text = pd.DataFrame(_lines(table), columns=[*labels, *table.columns]).to_markdown(
         index=False,

@@ -151,7 +151,6 @@ class Comparison(SuiteSection):
 
     @property
     def places(self) -> dict[str, Pick]:
-        """Both places by field."""
         return {"of": self.of, "against": self.against}
 
 
