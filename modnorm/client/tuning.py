@@ -19,7 +19,6 @@ from modnorm.spec import DataSpec, ExperimentSpec, parse_section, parse_spec, re
 from modnorm.spec.experiment import suffixed
 from modnorm.spec_checks import task_of
 from modnorm.tasks.columns import prompt_digests, rows_digest
-from modnorm.tasks.protocol import Task
 from modnorm.tasks.row_loading import load_data
 from modnorm.tasks.task_errors import render_prompts, shared_prompts, shared_range
 from modnorm.v1.experiment_pb2 import Provenance
@@ -162,40 +161,34 @@ def check_development_rows(
     Rows are the same where their prompts are. Rows that cannot be loaded here are compared by
     name, offset and limit.
     """
-    shared = _shared_rows(task_of(spec), rows, spec.task.heldout, folders)
-    if shared is not None:
-        raise InvalidInputError(
-            f"{shared}; the radius chosen here is tested on those",
-            field="heldout",
-            remedy="name other rows with --heldout, or another offset or limit",
-        )
-
-
-def _shared_rows(
-    task: Task, rows: DataSpec, tested: DataSpec, folders: Sequence[Path] | None
-) -> str | None:
-    """Describe the development rows that are held-out rows; None if there are none."""
+    task, tested = task_of(spec), spec.task.heldout
     try:
         development = load_data(task, rows, field="heldout", folders=folders)
         heldout = load_data(task, tested, field="task.heldout", folders=folders)
     except ModnormError:
         found = shared_range(rows, tested)
         if found is None:
-            return None
+            return
         start, stop = found
         count = "all" if stop is None else stop - start
-        return (
+        shared = (
             f"development rows are rows of task.heldout: {count} of {rows.source} from row "
             f"{start} on"
         )
-    pairs = shared_prompts(task, development.rows, heldout.rows)
-    if not pairs:
-        return None
-    index, other = pairs[0]
-    return (
-        f"{len(pairs)} of {len(development.rows)} development rows have the prompts of rows of "
-        f"task.heldout: first row {index} ({rows.source}, {development.places[index]}), that of "
-        f"row {other} ({tested.source}, {heldout.places[other]})"
+    else:
+        pairs = shared_prompts(task, development.rows, heldout.rows)
+        if not pairs:
+            return
+        index, other = pairs[0]
+        shared = (
+            f"{len(pairs)} of {len(development.rows)} development rows have the prompts of rows "
+            f"of task.heldout: first row {index} ({rows.source}, {development.places[index]}), "
+            f"that of row {other} ({tested.source}, {heldout.places[other]})"
+        )
+    raise InvalidInputError(
+        f"{shared}; the radius chosen here is tested on those",
+        field="heldout",
+        remedy="name other rows with --heldout, or another offset or limit",
     )
 
 
