@@ -112,12 +112,6 @@ def check_names(spec: ExperimentSpec) -> None:
     check_rank(spec.method, spec.population.noise)
 
 
-def check_content(spec: ExperimentSpec) -> None:
-    """Make the checks whose result is the same on every machine."""
-    check_names(spec)
-    check_splits_differ(spec)
-
-
 def check_splits_differ(spec: ExperimentSpec) -> None:
     """Refuse a spec that uses the same rows for selection and for evaluation."""
     task = spec.task

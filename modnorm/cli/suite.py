@@ -153,14 +153,15 @@ def _load_checked(
     path: Path, set_: Sequence[str] | None, only: Sequence[str] | None
 ) -> "LoadedSuite":
     """Load a suite; refuse a fault of a chosen cell that no other machine would cure."""
-    from modnorm.spec_checks import check_content
+    from modnorm.spec_checks import check_names, check_splits_differ
     from modnorm.suites.cells import naming_cell
     from modnorm.suites.loading import in_suite, setting
 
     loaded = _load(path, [setting(text) for text in set_ or ()], only)
     for cell in loaded.chosen:
         with in_suite(path), naming_cell(cell.labels):
-            check_content(cell.spec)
+            check_names(cell.spec)
+            check_splits_differ(cell.spec)
     return loaded
 
 
