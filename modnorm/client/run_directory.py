@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from modnorm.analysis.run_files import DISTILLATION, PLOTS, RESULTS, SPEC, STATE, rescored_file
-from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
+from modnorm.errors import LONGEST, ConflictError, InvalidInputError, PreconditionError
 from modnorm.files import encode_json, partial_path, read_fault, write_fault, write_file
 from modnorm.host import is_utf8
 from modnorm.locks import is_locked, locked, require_locks
@@ -21,8 +21,6 @@ _LAST = (RESULTS, DISTILLATION)
 """Files that are written last, of a search and of a distillation."""
 _LOCK_SECONDS = 0.2
 """Longer than `is_held` takes in another process."""
-_LONGEST = 200
-"""Characters of a value that errors repeat."""
 
 
 def state_directory(path: Path) -> Path:
@@ -183,6 +181,6 @@ def _read(path: Path) -> Mapping[str, object]:
 
 def _brief(value: object) -> str:
     """Return a value for an error message; a long text, such as a task file, by its digest."""
-    if isinstance(value, str) and (len(value) > _LONGEST or "\n" in value):
+    if isinstance(value, str) and (len(value) > LONGEST or "\n" in value):
         return f"a text with the SHA-256 {hashlib.sha256(value.encode()).hexdigest()[:16]}..."
     return repr(value)

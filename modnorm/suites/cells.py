@@ -14,6 +14,7 @@ from types import MappingProxyType
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.methods import METHODS
 from modnorm.spec import ExperimentSpec, parse_spec
+from modnorm.spec_limits import MAX_NAME
 from modnorm.suites.suite_file import NUMBERS, Fragment, Suite, TailTable, Where
 
 _NOT_IN_NAMES = re.compile(r"(?:[^\w.]|_)+")
@@ -159,7 +160,7 @@ def _title(spec: ExperimentSpec) -> str:
     sizes = f"N={population.size} seed {population.seed}"
     if spec.distillation is not None:
         sizes += f" distilled {spec.distillation.rounds} times"
-    return f"{model} {spec.task.name} {spec.method.name} {sizes}"[:200]
+    return f"{model} {spec.task.name} {spec.method.name} {sizes}"[:MAX_NAME]
 
 
 def _name_of_label(label: str) -> str:
