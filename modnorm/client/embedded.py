@@ -1,12 +1,12 @@
 """Start of the embedded lab, found by its entry point: the library imports no service."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from modnorm.client.client import Client
 from modnorm.client.run_directory import is_held, state_directory
@@ -26,9 +26,13 @@ _PATIENCE_SECONDS = 5.0
 """A lab in this process that does not answer has failed: waiting longer is useless."""
 
 
-StartLab = Callable[..., AbstractContextManager[LabAccess]]
-"""Type of these entry points. It takes the lab's directory, its cache, folders of data and whether
-jobs are evaluated; leaving the context stops the lab."""
+class StartLab(Protocol):
+    """Type of an entry point of the group."""
+
+    def __call__(
+        self, state: Path, *, cache: Path, data: Sequence[Path] = (), evaluate: bool = True
+    ) -> AbstractContextManager[LabAccess]:
+        """Start a lab; leaving the context stops it."""
 
 
 def find_embedded() -> StartLab:
