@@ -180,9 +180,7 @@ class Run:
         Raises:
             NotFoundError: no such row was voted on, or there is no ensemble of this N and K.
         """
-        if population is not None and ensemble_size is not None:
-            self.ensemble(population, ensemble_size)
-        rows = max((each["rows"] for each in self.document["ensembles"]), default=0)
+        rows = self.ensemble(population, ensemble_size).rows
         if row is not None and not 0 <= row < rows:
             raise NotFoundError(
                 f"no row {row} was voted on", field="row", remedy=f"name one of 0 to {rows - 1}"

@@ -77,6 +77,10 @@ def test_an_ensemble_that_a_run_lacks_is_refused_with_those_it_has(run, tmp_path
     with error_at("k", "no ensemble N=17 K=3", kind=NotFoundError) as raised:
         load_run(tmp_path).votes(0, 17, 3)
     assert listed in str(raised.value.remedy)
+    with error_at("n", "the run has no ensemble N=17", kind=NotFoundError):
+        load_run(tmp_path).votes(population=17)
+    with error_at("k", "the run has no ensemble K=17", kind=NotFoundError):
+        load_run(tmp_path).votes(ensemble_size=17)
     write_run(tmp_path, replace(run, ensembles=(), votes={}))
     with error_at("n", "the run has no ensembles", kind=NotFoundError):
         load_run(tmp_path).ensemble()

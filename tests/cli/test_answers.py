@@ -138,8 +138,8 @@ def test_a_single_vote_is_shown_with_every_expert(printed, source):
 
 def test_what_no_vote_matches_is_refused(refusal, source):
     err = refusal("votes", *source, "--n", 3)
-    assert err.startswith("error: n, k: no vote matches")
-    assert "ensembles are N=2 K=1, N=2 K=2, N=4 K=1, N=4 K=2" in err
+    assert err.startswith("error: n: the run has no ensemble N=3")
+    assert "one of N=2 K=1, N=2 K=2, N=4 K=1, N=4 K=2" in err
     assert refusal("votes", *source, "--row", 9).startswith("error: row: no row 9 was voted on")
 
 
