@@ -6,12 +6,10 @@ from typing import TypedDict, cast
 
 import pandas as pd
 
-from modnorm.analysis.document import ResultsDocument, TaskSection, describe_overlap
+from modnorm.analysis.document import ResultsDocument, describe_overlap
 from modnorm.analysis.environments import Environment, describe_differing, differing_settings
 from modnorm.analysis.run import Run
 from modnorm.analysis.uncertainty import LEVEL, ConfidenceInterval, holm, mcnemar, mean_interval
-from modnorm.errors import InvalidInputError
-from modnorm.tasks.registry import get_stored_task
 
 _PROFILE, _PROMPTS, _HELDOUT = "profile", "prompts", "held-out rows"
 _UNPAIRED = frozenset({"task", "scorer", _HELDOUT})
@@ -262,7 +260,7 @@ def conditions_of(document: ResultsDocument) -> dict[str, object]:
         "model": provenance.get("model_digest"),
         _PROFILE: provenance.get("profile_digest"),
         "task": spec["task"]["name"],
-        "completion cap": _completion_cap(spec["task"]),
+        "completion cap": provenance.get("max_tokens"),
         "scorer": provenance.get("scorer"),
         "selection rows": provenance.get("selection_digest"),
         _HELDOUT: provenance.get("heldout_digest"),
@@ -270,14 +268,3 @@ def conditions_of(document: ResultsDocument) -> dict[str, object]:
         "noise": spec["population"].get("noise"),
         "numerics": spec.get("engine", {}).get("numerics", "fast"),
     }
-
-
-def _completion_cap(task: TaskSection) -> int | None:
-    """Return the completion cap of the spec, or else of the task if it is installed."""
-    given = task.get("max_tokens")
-    if given is not None:
-        return given
-    try:
-        return get_stored_task(task["name"], declaration=task.get("declaration")).max_tokens
-    except InvalidInputError:
-        return None

@@ -47,11 +47,6 @@ class _MethodSection(_NamedSection):
     radius: NotRequired[float | None]
 
 
-class TaskSection(_NamedSection):
-    max_tokens: NotRequired[int | None]
-    declaration: NotRequired[str | None]
-
-
 class _PopulationSection(TypedDict):
     size: NotRequired[int]
     seed: NotRequired[int]
@@ -67,7 +62,7 @@ class _SpecFields(TypedDict):
 
     name: str
     model: _NamedSection
-    task: TaskSection
+    task: _NamedSection
     method: _MethodSection
     population: _PopulationSection
     engine: NotRequired[_EngineSection]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
@@ -54,7 +54,16 @@ class TaskIdentity:
 
     def load(self) -> Task:
         """Return the task. It needs no sandbox: votes run no programs."""
-        return _scored_task(self.name, self.scorer, self.declaration)
+        task = get_stored_task(self.name, declaration=self.declaration)
+        try:
+            return get_stored_task(self.name, scorer=self.scorer, declaration=self.declaration)
+        except InvalidInputError as error:
+            raise PreconditionError(
+                f"the run was scored by {self.scorer}, which this version of modnorm lacks",
+                field=_FIELD,
+                remedy=f"run it again with {task.scorer} in task.scorer, or `modnorm rescore RUN` "
+                "to judge its answers anew",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,24 +147,6 @@ def check_votes(spec: ExperimentSpec) -> None:
 
 
 def task_identity(spec: ExperimentSpec, provenance: Mapping[str, object]) -> TaskIdentity:
-    """Return the task of a run with the scorer that judged its answers and its completion cap."""
-    named = spec.task
-    recorded = provenance.get("scorer")
-    scorer = str(recorded) if recorded else named.scorer
-    task = _scored_task(named.name, scorer, named.declaration)
-    cap = named.max_tokens or task.max_tokens
-    return TaskIdentity(task.name, task.scorer, named.declaration, cap)
-
-
-def _scored_task(name: str, scorer: str | None, declaration: str | None) -> Task:
-    """Return the task of a finished run, whose votes belong to its scorer."""
-    task = get_stored_task(name, declaration=declaration)
-    try:
-        return get_stored_task(name, scorer=scorer, declaration=declaration)
-    except InvalidInputError as error:
-        raise PreconditionError(
-            f"the run was scored by {scorer}, which this version of modnorm lacks",
-            field=_FIELD,
-            remedy=f"run it again with {task.scorer} in task.scorer, or `modnorm rescore RUN` "
-            "to judge its answers anew",
-        ) from error
+    """Return the task of a run with the scorer and the completion cap that the run recorded."""
+    scorer, cap = str(provenance["scorer"]), cast("int", provenance["max_tokens"])
+    return TaskIdentity(spec.task.name, scorer, spec.task.declaration, cap)

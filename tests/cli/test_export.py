@@ -45,7 +45,9 @@ def search(spec, noise):
             id="e1",
             spec=spec_to_proto(spec),
             state=experiments.EXPERIMENT_STATE_SUCCEEDED,
-            provenance=experiments.Provenance(scale_map_digest=drawn_with.digest),
+            provenance=experiments.Provenance(
+                scale_map_digest=drawn_with.digest, scorer="countdown-v2", max_tokens=64
+            ),
             ensembles=[
                 experiments.EnsembleResult(population=4, ensemble_size=size, experts=[2, 0][:size])
                 for size in (1, 2)

@@ -17,14 +17,17 @@ SPEC = parse_spec(
 
 
 @pytest.mark.parametrize("scorer", ["gsm8k-v3", "gsm8k-reference-v1"])
-def test_the_scorer_is_the_one_that_the_run_recorded(scorer):
-    assert task_identity(SPEC, {"scorer": scorer}).scorer == scorer
+def test_scorer_and_cap_are_those_that_the_run_recorded(scorer):
+    """The task's own may be others in another version."""
+    task = task_identity(SPEC, {"scorer": scorer, "max_tokens": 77})
+    assert (task.scorer, task.load().scorer, task.max_tokens) == (scorer, scorer, 77)
 
 
 def test_a_scorer_that_this_version_lacks_is_refused_with_a_remedy_for_runs():
     """Votes by another scorer would silently differ from those of the run."""
     stored = TaskIdentity("gsm8k", "gsm8k-v2", None, 64)
-    for load in (lambda: task_identity(SPEC, {"scorer": "gsm8k-v2"}), stored.load):
+    recorded = {"scorer": "gsm8k-v2", "max_tokens": 64}
+    for load in (lambda: task_identity(SPEC, recorded).load(), stored.load):
         with pytest.raises(PreconditionError, match="scored by gsm8k-v2") as caught:
             load()
         assert "run it again with gsm8k-v3" in str(caught.value.remedy)
