@@ -105,7 +105,7 @@ def read_unfinished(run: Path) -> "Status":
         return replace(unknown_progress(run), error=f"The progress cannot be read: {error}")
     if found is None or not found.live or is_held(home):
         return found or unknown_progress(run)
-    progress = found.progress and replace(found.progress, remaining=None, waits_for="", workers=())
+    progress = found.progress and replace(found.progress, remaining=None, waits_for="", workers={})
     return Status(
         state=f"interrupted while {found.state}",
         error="No process works on this run. The command that started it resumes it.",

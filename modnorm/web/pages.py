@@ -38,10 +38,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes else f"{whole} s"
 
 
-_templates.filters["duration"] = duration
-_templates.filters |= {"environments": describe_differing, "wilson": accuracy_interval}
-
-
+_templates.filters |= {
+    "duration": duration,
+    "environments": describe_differing,
+    "wilson": accuracy_interval,
+}
 _COMPARED = 6
 """Runs that fit side by side."""
 
@@ -55,8 +56,9 @@ class Pages:
 
     def runs(self, request: Request) -> str:
         """Render one page of the list of runs."""
-        found = self._catalog.runs(_query(request).page)
-        return render(request.scope, "runs.html", found=found)
+        page = _query(request).page
+        runs, more = self._catalog.runs(page)
+        return render(request.scope, "runs.html", runs=runs, page=page, more=more)
 
     def run(self, request: Request) -> str:
         """Render the figures and tables of a run."""
@@ -111,15 +113,7 @@ class Pages:
         answers = run.results.answers(query.candidate, query.split, wrong=query.wrong)
         shown, more = on_page(answers, query.page)
         return render(
-            request.scope,
-            "answers.html",
-            run=run,
-            candidate=query.candidate,
-            split=query.split,
-            wrong=query.wrong,
-            page=query.page,
-            answers=shown,
-            more=more,
+            request.scope, "answers.html", run=run, query=query, answers=shown, more=more
         )
 
     def answer(self, request: Request) -> str:
@@ -148,8 +142,7 @@ class Pages:
             run=run,
             chosen=chosen,
             ensembles=run.results.ensembles,
-            wrong=query.wrong,
-            page=query.page,
+            query=query,
             votes=shown,
             more=more,
         )

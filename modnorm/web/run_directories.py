@@ -11,7 +11,7 @@ from modnorm.analysis.run import load_run, stored_spec
 from modnorm.analysis.run_files import RESULTS, not_a_run, runs_inside
 from modnorm.errors import InvalidInputError
 from modnorm.web.queries import on_page
-from modnorm.web.sources import FINISHED, Headline, RunPage, Status, ViewedRun, unknown_run
+from modnorm.web.sources import FINISHED, Headline, Status, ViewedRun, unknown_run
 
 ReadStatus = Callable[[Path], Status]
 """Returns the state of a run directory that has no results yet."""
@@ -62,11 +62,10 @@ class DirectoryCatalog:
             if not runs_inside(path):
                 raise not_a_run(path)
 
-    def runs(self, page: int) -> RunPage:
+    def runs(self, page: int) -> tuple[Sequence[ViewedRun], bool]:
         """Return one page of the present runs, in the order of the paths."""
         shown, more = on_page(self._paths_by_name().items(), page)
-        runs = [view_directory(path, name, self._read_status) for name, path in shown]
-        return RunPage(runs, page, more)
+        return [view_directory(path, name, self._read_status) for name, path in shown], more
 
     def run(self, name: str) -> ViewedRun:
         found = self._paths_by_name()

@@ -27,14 +27,6 @@ class Headline:
 
 
 @dataclass(frozen=True, slots=True)
-class BusyWorker:
-    """A worker with jobs of a run."""
-
-    name: str
-    jobs: int
-
-
-@dataclass(frozen=True, slots=True)
 class Progress:
     """Progress of a run in its present phase."""
 
@@ -54,7 +46,8 @@ class Progress:
     """Why the next step waits; empty if it does not wait."""
     message: str
     """The last event."""
-    workers: Sequence[BusyWorker]
+    workers: Mapping[str, int]
+    """Jobs of the run that each worker has in work, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +91,11 @@ class ViewedRun:
         return self.read()
 
 
-@dataclass(frozen=True, slots=True)
-class RunPage:
-    """One page of the list of runs."""
-
-    runs: Sequence[ViewedRun]
-    page: int
-    more: bool
-    """Whether there is a next page."""
-
-
 class Catalog(Protocol):
     """The runs that a page shows."""
 
-    def runs(self, page: int) -> RunPage:
-        """Return one page of the list, from 1."""
+    def runs(self, page: int) -> tuple[Sequence[ViewedRun], bool]:
+        """Return one page of the list, from 1, and whether there is a next page."""
 
     def run(self, name: str) -> ViewedRun:
         """Return a run."""

@@ -28,16 +28,7 @@ from modnorm.services.aggregator.storage.tables import (
 from modnorm.services.common.access import current_caller
 from modnorm.v1 import experiment_pb2
 from modnorm.web.queries import PAGE_LINES
-from modnorm.web.sources import (
-    FINISHED,
-    BusyWorker,
-    Headline,
-    Progress,
-    RunPage,
-    Status,
-    ViewedRun,
-    unknown_run,
-)
+from modnorm.web.sources import FINISHED, Headline, Progress, Status, ViewedRun, unknown_run
 from modnorm.wire.run_messages import extent, with_remedy
 
 
@@ -107,7 +98,7 @@ def _progress(database: Database, experiment_id: str) -> Progress:
     )
     with database.read() as session:
         messages = [event_message(event) for event in reversed(session.exec(last_events).all())]
-        workers = [BusyWorker(name, jobs) for name, jobs in session.exec(lease_holders)]
+        workers = dict(session.exec(lease_holders).all())
     last = messages[-1]
     counts, (done, total, unit) = last.progress, extent(last)
     return Progress(
@@ -131,7 +122,7 @@ class LabCatalog:
         self._database = database
         self._runs = runs
 
-    def runs(self, page: int) -> RunPage:
+    def runs(self, page: int) -> tuple[Sequence[ViewedRun], bool]:
         start, scope = (page - 1) * PAGE_LINES, current_caller().scope
         newest = col(Experiment.create_time).desc(), col(Experiment.id).desc()
         query = select(Experiment).order_by(*newest)
@@ -142,7 +133,7 @@ class LabCatalog:
             shown = experiments[:PAGE_LINES]
             figures = headlines(session, [each.id for each in shown])
         runs = [self._run(each, figures.get(each.id)) for each in shown]
-        return RunPage(runs, page, len(experiments) > PAGE_LINES)
+        return runs, len(experiments) > PAGE_LINES
 
     def run(self, name: str) -> ViewedRun:
         """Return an experiment by id; those of other tenants do not exist for the caller."""
