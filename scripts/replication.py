@@ -23,7 +23,8 @@ from modnorm.analysis.run_files import RESULTS, runs_inside
 from modnorm.errors import ModnormError
 from scripts.run_copies import pack_run
 
-CELLS = Path("replication/cells")
+OUT = Path("replication")
+CELLS = OUT / "cells"
 
 
 def main() -> int:
@@ -35,36 +36,29 @@ def main() -> int:
     commands = parser.add_subparsers(dest="name", required=True)
     collecting = commands.add_parser("collect")
     collecting.add_argument("runs", nargs="+", type=Path)
-    collecting.add_argument("--to", type=Path, default=CELLS)
     matching = commands.add_parser("collect-matching")
     matching.add_argument("directory", type=Path)
     matching.add_argument("spec", type=Path)
-    matching.add_argument("--to", type=Path, default=CELLS.parent / "matchings")
     matching.add_argument("--note", required=True, help="remark on the run, such as its time")
     for each in (collecting, matching):
         each.add_argument("--command", required=True, help="command that made the runs")
         each.add_argument("--commit", required=True, help="commit of modnorm that ran it")
-    tables = commands.add_parser("tables")
-    tables.add_argument("--cells", type=Path, default=CELLS)
-    tables.add_argument("--suites", type=Path, default=Path("examples/coder"))
-    tables.add_argument("--out", type=Path, default=Path("replication"))
-    tables.add_argument("--page", type=Path, default=Path("docs/replication.md"))
+    commands.add_parser("tables")
     options = parser.parse_args()
     try:
         if options.name == "collect":
-            collect(options.runs, options.to, command=options.command, commit=options.commit)
+            collect(options.runs, CELLS, command=options.command, commit=options.commit)
         elif options.name == "collect-matching":
             from scripts.recorded_tables import pack_matching  # noqa: PLC0415 - loads torch
 
             origin = {key: getattr(options, key) for key in ("command", "commit", "note")}
-            print(pack_matching(options.directory, options.spec, options.to, origin))
+            print(pack_matching(options.directory, options.spec, OUT / "matchings", origin))
         else:
             from scripts.replication_tables import write_tables  # noqa: PLC0415 - loads pandas
 
             with tempfile.TemporaryDirectory() as folder:
-                write_tables(
-                    options.cells, options.suites, options.out, options.page, Path(folder)
-                )
+                page = Path("docs/replication.md")
+                write_tables(CELLS, Path("examples/coder"), OUT, page, Path(folder))
     except (ModnormError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
