@@ -123,7 +123,7 @@ class ApiKeys:
         if not self._keys:
             return
         scheme, given = authorization[: len(_SCHEME)], authorization[len(_SCHEME) :]
-        token = given.strip().encode("utf-8", "replace")
+        token = given.encode("latin-1").strip()  # as it was decoded
         matches = [hmac.compare_digest(token, key) for key in self._keys]
         if scheme.lower() != _SCHEME or not any(matches):
             raise ApiError(

@@ -102,6 +102,13 @@ def test_probes_are_answered_while_a_prompt_is_encoded(serve, ensemble, monkeypa
         assert [each.result()[0] for each in calls] == [200, 200]
 
 
+def test_a_key_may_have_other_characters_than_ascii(serve):
+    address = serve(keys=("schlüssel-0123456789-à",))
+    for key, status in (("schlüssel-0123456789-à", 200), ("schlussel-0123456789", 401)):
+        headers = {"Authorization": f"Bearer {key}".encode()}
+        assert call(address, "/v1/models", headers=headers)[0] == status
+
+
 def test_malformed_and_oversized_bodies_are_refused(serve):
     address = serve()
     for body in ("{", "[]", "nul", '{"model": "\\ud800"}', "[" * 100_000):
