@@ -4,6 +4,7 @@ Each function returns a frame of one run; one without rows has no columns.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
@@ -19,18 +20,20 @@ PLACE = [*RUN, "N", "K"]
 
 
 def name_runs(runs: Sequence[Run]) -> list[dict[str, object]]:
-    """Return the values of `RUN` of each run; a method at several radii has its radius."""
-    methods = [run.document["spec"]["method"] for run in runs]
+    """Return the values of `RUN` of each run.
+
+    A method has its radius in its name if it has several on the same model and task.
+    """
+    specs = [run.document["spec"] for run in runs]
+    groups = [tuple(spec[name]["name"] for name in ("model", "task", "method")) for spec in specs]
+    radii = [spec["method"].get("radius") for spec in specs]
+    counts = Counter(group for group, _ in set(zip(groups, radii, strict=True)))
     names: dict[tuple[object, ...], Run] = {}
-    for run, method in zip(runs, methods, strict=True):
-        spec, radius = run.document["spec"], method.get("radius")
-        radii = {each.get("radius") for each in methods if each["name"] == method["name"]}
-        name = (
-            spec["model"]["name"],
-            spec["task"]["name"],
-            method["name"] if radii == {radius} else f"{method['name']} {radius}",
-            spec["population"].get("seed"),
-        )
+    for run, group, radius in zip(runs, groups, radii, strict=True):
+        model, task, method = group
+        if counts[group] > 1:
+            method = f"{method} {radius}"
+        name = model, task, method, run.document["spec"]["population"].get("seed")
         if name in names:
             raise InvalidInputError(
                 f"{names[name].path} and {run.path} have the same model, task, method, "

@@ -189,6 +189,23 @@ def test_a_method_at_several_scales_is_named_with_its_scale(runs, make_run, tmp_
     assert {name["method"] for name in names} == {"modular_norm 0.32", "modular_norm 0.64"}
 
 
+def test_each_model_is_compared_though_its_methods_have_radii_of_its_own(make_run, tmp_path):
+    read = []
+    for model, radius in (("a", 0.16), ("b", 0.32)):
+        for method in ("modular_norm", "randopt"):
+            run, path = make_run(method=method, prefixes=(24,)), tmp_path / f"{model}-{method}"
+            own = {"model": {"name": model}, "method": {"name": method, "radius": radius}}
+            write_run(path, replace(run, spec={**run.spec, **own}))
+            read.append(load_run(path))
+    analysis = analyze(read)
+    assert analysis.reference == "randopt"
+    differences = analysis.tables["budget-differences"]
+    assert set(zip(differences["model"], differences["method"], strict=True)) == {
+        ("a", "modular_norm"),
+        ("b", "modular_norm"),
+    }
+
+
 def test_the_reference_is_named_or_randopt_or_the_first(tables):
     scaling = tables["population-scaling"]
     assert choose_reference(scaling, None) == "randopt"
