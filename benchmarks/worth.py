@@ -1,7 +1,7 @@
 """What each mechanism is worth: whole runs of a real model with one mechanism off at a time.
 
-    python -m benchmarks.worth MODEL --task gsm8k --rows 500 --population 50 --experts 10 --out DIR
-    python -m benchmarks.worth ... --gpus 0 1 --only all drafts
+    python -m benchmarks.worth SPEC --out DIR
+    python -m benchmarks.worth SPEC --out DIR --gpus 0 1 --only all drafts
 
 Runs go side by side on the GPUs and share the profile, so `calibrate` means something in the first
 run only. A variant with a result in DIR is not run again; DIR/worth.md is the table. The first run
@@ -31,6 +31,7 @@ from modnorm.engines import load_engine
 from modnorm.engines.protocol import Engine
 from modnorm.engines.settings import EngineSettings
 from modnorm.services.common.settings import inherited_environment
+from modnorm.spec import load_spec
 
 _ALL = "all"
 """The variant with every mechanism."""
@@ -115,7 +116,7 @@ def _run(
 ) -> Mapping[str, object] | None:
     """Run a variant in a process of its own; return its seconds, None if it failed."""
     shutil.rmtree(place, ignore_errors=True)
-    variant, spec = VARIANTS[name], _spec(options)
+    variant, spec = VARIANTS[name], load_spec(options.spec).model_dump(mode="json")
     for section, changes in variant.spec.items():
         spec[section] |= changes
     place.mkdir(parents=True)
@@ -165,31 +166,6 @@ def _run(
     return result
 
 
-def _spec(options: argparse.Namespace) -> dict[str, dict[str, object]]:
-    task = options.task
-    data = {"selection": options.selection, "heldout": options.heldout}
-    sources = {name: source or f"split:{task}/{name}" for name, source in data.items()}
-    heldout: dict[str, object] = {"source": sources["heldout"]}
-    if options.rows:
-        heldout["limit"] = options.rows
-    spec: dict[str, dict[str, object]] = {
-        "model": {"name": options.model},
-        "task": {
-            "name": task,
-            "selection": {"source": sources["selection"], "limit": 200},
-            "heldout": heldout,
-        },
-        "method": {"name": "modular_norm", "radius": options.radius},
-        "population": {
-            "size": options.population,
-            "ensemble_sizes": [options.experts],
-            "seed": 42,
-        },
-        "engine": {"name": "vllm", "drafts": "population"},
-    }
-    return spec
-
-
 def _run_variant(name: str, arguments: Sequence[str]) -> None:
     """Run `modnorm` with one mechanism off, in this process."""
     variant, place = VARIANTS[name], Path(arguments[1]).parent
@@ -218,14 +194,7 @@ def _options() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model")
-    parser.add_argument("--task", default="gsm8k")
-    parser.add_argument("--selection", help="source of 200 rows; by default the task's split")
-    parser.add_argument("--heldout", help="source of the rows; by default the task's split")
-    parser.add_argument("--rows", type=int, help="held-out rows; by default all")
-    parser.add_argument("--population", type=int, default=50)
-    parser.add_argument("--experts", type=int, default=10)
-    parser.add_argument("--radius", type=float, default=0.16)
+    parser.add_argument("spec", type=Path)
     parser.add_argument("--gpus", nargs="+", default=["0"])
     parser.add_argument("--only", nargs="+", choices=list(VARIANTS))
     parser.add_argument("--out", type=Path, required=True)

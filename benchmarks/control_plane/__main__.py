@@ -165,7 +165,7 @@ def _print_usage(usage: Usage, measured: Measured) -> None:
     print(f"  processor microseconds a report: {cpu}")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[1000, 6000], help="N of each experiment"
@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--work-seconds", type=float, default=0.92, help="mean seconds of a job's work"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     with ExitStack() as stack:
         lab = _start(stack)
         for size in options.sizes:

@@ -13,7 +13,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -208,13 +208,13 @@ class Fleet:
         return count(b"".join([response.chunk async for response in stream]).decode())
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", required=True, help="HOST:PORT of the aggregator")
     parser.add_argument("--experiment", required=True, help="id of the experiment")
     parser.add_argument("--evaluators", type=int, required=True)
     parser.add_argument("--work-seconds", type=float, required=True, help="mean of a job's work")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     measured = Measured()
     began = time.process_time()
     asyncio.run(Fleet(options, measured).run())
