@@ -7,7 +7,6 @@ experts. Together they give the (N, K) of both, and K = 1, 5 and 10 of N = 300.
 
 import shutil
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 from operator import itemgetter
 from pathlib import Path
 from typing import cast
@@ -98,7 +97,7 @@ def _first_experts(
         interval=accuracy_interval(correct / rows, rows, correct),
         correct=correct,
         rows=rows,
-        agreement=asdict(vote_agreement(votes, size)),
+        agreement=vote_agreement(votes, size),
         shares=AnswerShares(
             answers=len(given),
             valid=float(given["vote"].notna().mean()),

@@ -145,7 +145,15 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
         spec=spec.model_dump(mode="json"),
         provenance=as_dict(experiment.provenance),
         data={
-            split: RowsRecord(named.source, None, None, None, 0, len(rows[split]), "")
+            split: RowsRecord(
+                source=named.source,
+                config=None,
+                split=None,
+                revision=None,
+                offset=0,
+                rows=len(rows[split]),
+                digest="",
+            )
             for split, named in (
                 ("selection", spec.task.selection),
                 ("heldout", spec.task.heldout),

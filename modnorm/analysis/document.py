@@ -1,17 +1,14 @@
 """The results of a run as one JSON document that depends on the experiment alone."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Annotated, Literal, NotRequired, cast
+from typing import Literal, NotRequired, cast
 
-from pydantic import GetPydanticSchema
 from typing_extensions import TypedDict
 
 from modnorm.analysis.environments import describe_mixed, environments_of, mixed_settings
 from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, RunData, StateRow
 from modnorm.analysis.statistics import (
     BudgetEntry,
-    CostEntry,
     IterativeEntry,
     PrefixStatistics,
     VoteAgreement,
@@ -23,20 +20,13 @@ from modnorm.analysis.statistics import (
     vote_agreement,
 )
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
+from modnorm.search.budgets import CostEntry
 
 SCHEMA: Literal["modnorm-results-3"] = "modnorm-results-3"
 
 
 _MANY_TRUNCATED = 0.5
 """Share of answers that are cut off above which readers are warned."""
-
-
-def _fields_of(kind: type) -> GetPydanticSchema:
-    """Return the annotation of a mapping that is checked for the fields of a class when read.
-
-    Its type names only the fields that some code uses.
-    """
-    return GetPydanticSchema(lambda _source, handler: handler(kind))
 
 
 class _NamedSection(TypedDict):
@@ -68,13 +58,9 @@ class _SpecFields(TypedDict):
     engine: NotRequired[_EngineSection]
 
 
-class _RowsEntry(TypedDict):
-    rows: int
-
-
-class _DataFields(TypedDict):
-    selection: Annotated[_RowsEntry, _fields_of(RowsRecord)]
-    heldout: Annotated[_RowsEntry, _fields_of(RowsRecord)]
+class _DataEntry(TypedDict):
+    selection: RowsRecord
+    heldout: RowsRecord
 
 
 class AnswerShares(TypedDict):
@@ -121,10 +107,10 @@ class EnsembleEntry(TypedDict):
     """Wilson interval of the metric; None if the metric is not a fraction of the rows."""
     correct: int
     rows: int
-    agreement: Annotated[dict[str, object], _fields_of(VoteAgreement)]
+    agreement: VoteAgreement
     shares: AnswerShares
     """Of the answers of its experts to the held-out rows."""
-    budget: Annotated[dict[str, int], _fields_of(CostEntry)]
+    budget: CostEntry
     """Model-prompt evaluations of this (N, K) alone: answers that are stored."""
 
 
@@ -142,8 +128,8 @@ class ResultsDocument(TypedDict):
     schema: str
     spec: _SpecFields
     provenance: Mapping[str, object]
-    data: _DataFields
-    """Manifest of the rows: `selection` and `heldout`, each a `RowsRecord`."""
+    data: _DataEntry
+    """Manifest of the rows."""
     overlap: int
     """Held-out rows that have the prompt of a selection row: they do not test the selection."""
     base: BaseEntry
@@ -151,7 +137,7 @@ class ResultsDocument(TypedDict):
     selection_shares: AnswerShares
     """Of the answers of all candidates to the selection rows."""
     experts: list[ExpertEntry]
-    statistics: list[Annotated[dict[str, object], _fields_of(PrefixStatistics)]]
+    statistics: list[PrefixStatistics]
     ensembles: list[EnsembleEntry]
     budget: BudgetEntry
     iterative: IterativeEntry | None
@@ -171,7 +157,7 @@ def results_document(run: RunData) -> ResultsDocument:
         schema=SCHEMA,
         spec=cast("_SpecFields", run.spec),
         provenance=run.provenance,
-        data=cast("_DataFields", {name: asdict(rows) for name, rows in run.data.items()}),
+        data=cast("_DataEntry", run.data),
         overlap=run.overlap,
         base=BaseEntry(
             selection_reward=base,
@@ -188,7 +174,7 @@ def results_document(run: RunData) -> ResultsDocument:
         ),
         selection_shares=_shares(run.candidates, "selection"),
         experts=_experts(run),
-        statistics=[asdict(prefix_statistics(run.rewards, n, base)) for n in run.prefixes],
+        statistics=[prefix_statistics(run.rewards, n, base) for n in run.prefixes],
         ensembles=[
             _ensemble(run, ensemble)
             for ensemble in sorted(run.ensembles, key=lambda each: each.place)
@@ -230,7 +216,7 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         interval=accuracy_interval(ensemble.metric, ensemble.rows, ensemble.correct),
         correct=ensemble.correct,
         rows=ensemble.rows,
-        agreement=asdict(vote_agreement(run.votes[ensemble.place], ensemble.ensemble_size)),
+        agreement=vote_agreement(run.votes[ensemble.place], ensemble.ensemble_size),
         shares=_shares([*voters, *states], "heldout"),
         budget=ensemble_cost(run, ensemble).as_dict(),
     )

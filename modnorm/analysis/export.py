@@ -51,7 +51,7 @@ def write_run(
     (directory / PLOTS).mkdir(parents=True, exist_ok=True)
     write_descriptors(directory, descriptors)
     write_answers(directory, answers)
-    ballots, golds = read_ballots(directory, run.data["heldout"].rows)
+    ballots, golds = read_ballots(directory, run.data["heldout"]["rows"])
     ensembles = sorted(run.ensembles, key=lambda each: each.place)
     votes = (vote_records(each, run.votes[each.place], ballots, golds) for each in ensembles)
     write_votes(directory, chain.from_iterable(votes))

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from typing_extensions import TypedDict
+
 from modnorm.errors import NotFoundError
 from modnorm.search.ranking import rank
 from modnorm.search.voting import RowVote
@@ -150,8 +152,7 @@ class StateRow:
     heldout_truncated: int = 0
 
 
-@dataclass(frozen=True)
-class RowsRecord:
+class RowsRecord(TypedDict):
     """The source and the digest of the rows that a run used."""
 
     source: str

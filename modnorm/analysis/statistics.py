@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import cast
 
@@ -13,12 +12,11 @@ from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData
 from modnorm.analysis.run_files import STARTING
 from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 from modnorm.errors import InvalidInputError
-from modnorm.search.budgets import Budget
+from modnorm.search.budgets import Budget, CostEntry
 from modnorm.search.voting import RowVote
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixStatistics:
+class PrefixStatistics(TypedDict):
     """Selection rewards among the first N candidates; failed ones are excluded."""
 
     population: int
@@ -39,8 +37,7 @@ class PrefixStatistics:
     """Percentiles with linear interpolation."""
 
 
-@dataclass(frozen=True, slots=True)
-class VoteAgreement:
+class VoteAgreement(TypedDict):
     """How far the K experts of an ensemble agree on the held-out rows."""
 
     mean_valid: float
@@ -53,7 +50,7 @@ class VoteAgreement:
     """Fraction of rows without any valid answer."""
     any_correct: float
     """Fraction of rows that at least one expert answers right, the accuracy of a perfect vote."""
-    correct_support: tuple[int, ...]
+    correct_support: list[int]
     """Rows by the number of experts that are right, 0 to K."""
 
 
@@ -92,19 +89,8 @@ def vote_agreement(votes: Sequence[RowVote], ensemble_size: int) -> VoteAgreemen
         unanimous=sum(vote.support == ensemble_size for vote in votes) / rows,
         no_vote=sum(vote.valid == 0 for vote in votes) / rows,
         any_correct=sum(vote.correct_support > 0 for vote in votes) / rows,
-        correct_support=tuple(right[count] for count in range(ensemble_size + 1)),
+        correct_support=[right[count] for count in range(ensemble_size + 1)],
     )
-
-
-class CostEntry(TypedDict):
-    """Evaluations by purpose."""
-
-    search: int
-    """Candidates on the selection rows."""
-    development: int
-    final: int
-    """Experts of any (N, K) on the held-out rows, each once."""
-    total: int
 
 
 class BaseCost(TypedDict):
@@ -125,7 +111,7 @@ def run_budget(run: RunData) -> BudgetEntry:
     """Count the answers of a run; experts that several ensembles share are counted once."""
     counted = _count(run, run.candidates, run.candidates)
     base = BaseCost(selection=run.base.selection_answers, heldout=run.base.heldout_answers)
-    return cast("BudgetEntry", {**counted.as_dict(), "base": base})
+    return BudgetEntry(**counted.as_dict(), base=base)
 
 
 def ensemble_cost(run: RunData, ensemble: EnsembleRow) -> Budget:
@@ -217,7 +203,7 @@ class IterativeEntry(TypedDict):
 def heldout_interval(run: RunData, metric: float | None) -> ConfidenceInterval | None:
     """Return the interval of one model's metric; None unless the run's metric is the accuracy."""
     votes = (accuracy_interval(one.metric, one.rows, one.correct) for one in run.ensembles)
-    return accuracy_interval(metric, run.data["heldout"].rows) if all(votes) else None
+    return accuracy_interval(metric, run.data["heldout"]["rows"]) if all(votes) else None
 
 
 def iterative_entry(run: RunData) -> IterativeEntry | None:

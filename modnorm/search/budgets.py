@@ -1,6 +1,17 @@
 """The cost of a main run (paper, app. "Evaluation-Budget Accounting")."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+
+from typing_extensions import TypedDict
+
+
+class CostEntry(TypedDict):
+    """Evaluations by purpose; `Budget` explains them."""
+
+    search: int
+    development: int
+    final: int
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +30,11 @@ class Budget:
         """Evaluations of the whole main run."""
         return self.search + self.development + self.final
 
-    def as_dict(self) -> dict[str, int]:
+    def as_dict(self) -> CostEntry:
         """Return the counts and their total by name."""
-        return {**asdict(self), "total": self.total}
+        return CostEntry(
+            search=self.search, development=self.development, final=self.final, total=self.total
+        )
 
 
 def ensemble_budget(

@@ -123,8 +123,16 @@ def finish(tmp_path: Path) -> Callable[..., Path]:
             spec=spec or cell.spec.model_dump(mode="json"),
             provenance={"profile_digest": profile},
             data={
-                "selection": RowsRecord("s", None, None, None, 0, ROWS, "d"),
-                "heldout": RowsRecord("h", None, None, None, 0, heldout, "d"),
+                split: RowsRecord(
+                    source="s",
+                    config=None,
+                    split=None,
+                    revision=None,
+                    offset=0,
+                    rows=rows,
+                    digest="d",
+                )
+                for split, rows in (("selection", ROWS), ("heldout", heldout))
             },
             candidates=candidates,
             base=CandidateRow(
