@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -11,11 +12,10 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import weights_sha256
 from modnorm.engines.protocol import no_poll
 from modnorm.engines.vllm.serialization import (
-    Value,
+    Answer,
     pack_descriptor,
     pack_lineage,
     unpack_descriptor,
-    unpack_floats,
     value_of,
 )
 from modnorm.engines.vllm.start import vllm_failures
@@ -44,7 +44,7 @@ class RankGroup:
         """Digest of the base's lineage; None after a failed `rebase`."""
         with _calling("hold", engine):
             answers = engine.collective_rpc("modnorm_hold", args=(model_digest,))
-        self.size = len(_values("hold", answers))
+        self.size = len([value_of(answer) for answer in answers])
 
     def is_pristine(self) -> bool:
         """Compare weights and pristine copies bit for bit."""
@@ -68,9 +68,7 @@ class RankGroup:
 
     def moments(self) -> list[tuple[float, float]]:
         """Mean and variance of each physical tensor."""
-        moments = self._call("moments")[0]
-        pairs = [unpack_floats(pair) for pair in moments] if isinstance(moments, list) else []
-        return [(mean, variance) for mean, variance in pairs]
+        return [(mean, variance) for mean, variance in self._call("moments")[0]]
 
     def apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
         """Write the candidate on every rank, with equal coefficients; return it resolved."""
@@ -97,7 +95,7 @@ class RankGroup:
         Each check asks the workers and yields their answers to the last check, True at first.
         Those answers have arrived: workers answer in order, and have run steps since.
         """
-        answers: Callable[[], list[object]] = list
+        answers: Callable[[], list[Answer]] = list
         while True:
             last_answers = answers
             with _calling("had_finite_logits", self._engine):
@@ -105,7 +103,7 @@ class RankGroup:
                     "modnorm_call", args=("had_finite_logits",), non_block=True
                 )
                 answers = pending.result
-                values = _values("had_finite_logits", last_answers())
+                values = [value_of(answer) for answer in last_answers()]
             yield all(values)
 
     def add_answers(
@@ -122,14 +120,14 @@ class RankGroup:
 
     def _apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> list[Descriptor]:
         resolved = self._call("apply", pack_descriptor(descriptor), scale_map.digest)
-        return [unpack_descriptor(packed) for packed in resolved if isinstance(packed, bytes)]
+        return [unpack_descriptor(packed) for packed in resolved]
 
     def _gather(self, tensor: PhysicalTensor) -> torch.Tensor:
         whole = torch.empty(tensor.shape, dtype=self._dtype)
         missing = torch.ones(tensor.shape, dtype=torch.bool)
         for rank in self._call("shard", tensor.name):
-            for shard in rank if isinstance(rank, list) else ():
-                block, data = _unpack_shard(shard)
+            for rows, columns, data in rank:
+                block = Block(tuple(rows), columns and tuple(columns))
                 target = block.of(whole)
                 if data:
                     flat = torch.frombuffer(bytearray(data), dtype=self._dtype)
@@ -139,32 +137,12 @@ class RankGroup:
             raise EngineError(f"no rank holds some rows of {tensor.name}")
         return whole
 
-    def _call(self, method: str, *arguments: object) -> list[Value]:
+    def _call(self, method: str, *arguments: object) -> list[Any]:
         """Call a method of each rank's `RankModel` and return the answers."""
         with _calling(method, self._engine):
             answers = self._engine.collective_rpc("modnorm_call", args=(method, *arguments))
-        return _values(method, answers)
+        return [value_of(answer) for answer in answers]
 
 
 def _calling(method: str, engine: LLMEngine) -> AbstractContextManager[None]:
     return vllm_failures(f"calling vLLM's workers ({method})", engine)
-
-
-def _values(method: str, answers: list[object]) -> list[Value]:
-    values = []
-    for answer in answers:
-        if not isinstance(answer, dict):
-            raise EngineError(f"vLLM's workers lack the method {method}")
-        values.append(value_of(answer))
-    return values
-
-
-def _unpack_shard(shard: Value) -> tuple[Block, bytes]:
-    if not isinstance(shard, dict) or not isinstance(shard["bytes"], bytes):
-        raise EngineError("a worker sent no block of weights")
-    first, last = (int(end) for end in unpack_floats(shard["rows"]))
-    columns = shard["columns"]
-    if columns is None:
-        return Block((first, last)), shard["bytes"]
-    left, right = (int(end) for end in unpack_floats(columns))
-    return Block((first, last), (left, right)), shard["bytes"]

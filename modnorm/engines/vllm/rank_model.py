@@ -142,11 +142,11 @@ class RankModel:
     def shard(self, name: str) -> Value:
         """Return the blocks of one tensor on this rank: rows, columns or None, bytes."""
         return [
-            {
-                "rows": list(view.block.rows),
-                "columns": None if view.block.columns is None else list(view.block.columns),
-                "bytes": view.storage.contiguous().view(torch.uint8).cpu().numpy().tobytes(),
-            }
+            [
+                list(view.block.rows),
+                None if view.block.columns is None else list(view.block.columns),
+                view.storage.contiguous().view(torch.uint8).cpu().numpy().tobytes(),
+            ]
             for view in self._views[name]
         ]
 

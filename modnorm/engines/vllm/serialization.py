@@ -83,9 +83,3 @@ def unpack_lineage(packed: str, after: str, held: Lineage | None) -> Lineage | N
     if held is None or held.digest != after:
         raise PreconditionError(f"this worker does not hold the state {after}")
     return held.extended(*sent.steps)
-
-
-def unpack_floats(values: Value) -> tuple[float, ...]:
-    if not isinstance(values, list):
-        raise EngineError(f"the worker answered {type(values).__name__}, not a list")
-    return tuple(float(value) for value in values if isinstance(value, (int, float)))
