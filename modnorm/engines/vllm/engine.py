@@ -23,13 +23,7 @@ from modnorm.engines.settings import Drafts, EngineSettings
 from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.rank_group import RankGroup
 from modnorm.engines.vllm.speculator import row_of
-from modnorm.engines.vllm.start import (
-    engine_sizes,
-    finish_of,
-    recorded_settings,
-    start_vllm,
-    vllm_failures,
-)
+from modnorm.engines.vllm.start import finish_of, recorded_settings, start_vllm, vllm_failures
 from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -101,11 +95,8 @@ class VllmEngine(CandidateEngine):
         self._unchecked = False
         """Whether some logits of the candidate were not checked."""
         self._engine = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings)
-        scheduling = self._engine.vllm_config.scheduler_config
-        self._step_tokens = scheduling.max_num_batched_tokens
+        self._step_tokens = self._engine.vllm_config.scheduler_config.max_num_batched_tokens
         try:
-            sizes = engine_sizes(checkpoint, stored.layout, stored.dtype, self._settings)
-            self._sequences = sizes.sequences
             digest = checkpoint.digest
             self._weights: RankGroup = RankGroup(self._engine, stored.layout, stored.dtype, digest)
             drafts = self._settings.drafts is Drafts.POPULATION
@@ -134,7 +125,6 @@ class VllmEngine(CandidateEngine):
             "arithmetic": dtype_name(self._dtype),
             "mode": str(chosen_numerics()),
             "tensor_parallel": str(self._weights.size),
-            "sequences": str(self._sequences),
             **recorded_settings(self._engine),
         }
 
@@ -158,7 +148,6 @@ class VllmEngine(CandidateEngine):
                 self._require_finite(self._weights.has_finite_logits())
 
     def _restore_base(self) -> None:
-        self._candidate = None
         try:
             self._abort()
         finally:
@@ -235,14 +224,11 @@ class VllmEngine(CandidateEngine):
             raw = [{"prompt_token_ids": list(prompt)} for prompt in prompts[start:end]]
             for index, prompt in enumerate(self._engine.renderer.render_cmpl(raw), start):
                 self._requests += 1
-                name = self._name(prompts[index])
+                number, feed = self._requests, self._feed
+                name = feed.name(number, prompts[index]) if feed else str(number)
                 self._waiting[name] = index
                 self._engine.add_request(name, prompt, self._sampling(index, limits))
         return end
-
-    def _name(self, prompt: Sequence[int]) -> str:
-        """Return the id of the next request."""
-        return self._feed.name(self._requests, prompt) if self._feed else str(self._requests)
 
     def _sampling(self, index: int, limits: GenerationLimits) -> SamplingParams:
         sampling = limits.sampling

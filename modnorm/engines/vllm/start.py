@@ -40,8 +40,6 @@ from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, Modn
 
 WORKER = "modnorm.engines.vllm.rank_model.CandidateWorker"
 
-_FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH}
-"""Ends of whole answers, by vLLM's name."""
 _CACHE_TOO_SMALL = re.compile(r"cache blocks|KV cache", re.IGNORECASE)
 """Text of vLLM's message if its share has no room for keys and values."""
 
@@ -115,6 +113,7 @@ def recorded_settings(engine: LLMEngine) -> dict[str, str]:
     config = engine.vllm_config
     mode = config.compilation_config.cudagraph_mode
     return {
+        "sequences": str(config.scheduler_config.max_num_seqs),
         # vLLM splits prompts at this number.
         "step_tokens": str(config.scheduler_config.max_num_batched_tokens),
         "graphs": str(getattr(mode, "name", mode)),
@@ -162,9 +161,10 @@ def vllm_failures(action: str, engine: LLMEngine | None = None) -> Iterator[None
 
 def finish_of(reason: str | None) -> Finish:
     """Return why vLLM ended a completion."""
-    if reason not in _FINISHES:
-        raise EngineError(f"vLLM ended a request before its answer: {reason}")
-    return _FINISHES[reason]
+    try:
+        return Finish(str(reason))  # vLLM has the same names
+    except ValueError:
+        raise EngineError(f"vLLM ended a request before its answer: {reason}") from None
 
 
 def engine_arguments(

@@ -92,6 +92,7 @@ INTERFACES = (
             *(f".{path}" for path in REQUIRED_SETTINGS),
             ".speculative_config",
             ".scheduler_config.max_num_batched_tokens",
+            ".scheduler_config.max_num_seqs",
             ".compilation_config.cudagraph_mode",
         ),
         removable_when="never: it protects each start",
