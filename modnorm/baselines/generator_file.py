@@ -1,6 +1,5 @@
 """Reading of a prepared generator's file, without torch."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from modnorm.errors import InvalidInputError
-from modnorm.files import canonical_json
+from modnorm.files import CanonicalDocument, canonical_json
 from modnorm.spec.section import located_fault
 
 SCHEMA: Literal["modnorm-generator-1"] = "modnorm-generator-1"
@@ -26,19 +25,11 @@ class _Content(BaseModel):
     preparation: dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratorFile:
-    """A generator's text and its model's tensors."""
-
-    text: str
+@dataclass(frozen=True)
+class GeneratorFile(CanonicalDocument):
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
     """Name and shape of each physical tensor of its model."""
     weights: dict[str, str]
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
 
     def check_model(self, tensors: Sequence[tuple[str, tuple[int, ...]]]) -> None:
         """Refuse a generator of a model with other tensors."""

@@ -6,7 +6,7 @@ generator learns to propose amplitudes with which a step of MeZO lowers the loss
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch.func import functional_call
@@ -76,10 +76,6 @@ def prepare(
     with torch.random.fork_rng([model.device] if on_gpu else []):
         torch.manual_seed(used.seed)  # dropout uses the process-wide generator
         return _Preparation(model, layout, used).run(examples, on_batch)
-
-
-def preparation_record(settings: PreparationSettings, **made_from: object) -> dict[str, object]:
-    return {**asdict(settings), **made_from}
 
 
 class _Preparation:

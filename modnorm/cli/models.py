@@ -104,7 +104,7 @@ def prepare(
                 on_batch=partial(screen.show, f"{model}: preparing"),
                 folders=settings().split_folders,
             )
-    write_file(out, generator.text.encode())
+    write_file(out, generator.canonical.encode())
     document = {"digest": generator.digest, "file": str(out)}
     emit(document, f"{generator.digest[:16]}  {out}")
 

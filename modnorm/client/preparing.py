@@ -1,6 +1,7 @@
 """A generator of the ZO-Finetuner from solved puzzles and a model on disk."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -8,13 +9,7 @@ from typing import cast
 import torch
 
 from modnorm.baselines.generator_file import GeneratorFile, read_generator
-from modnorm.baselines.preparation import (
-    Example,
-    PreparationSettings,
-    preparation_record,
-    prepare,
-    solution_text,
-)
+from modnorm.baselines.preparation import Example, PreparationSettings, prepare, solution_text
 from modnorm.checkpoint.pretrained import best_device, load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
@@ -51,7 +46,7 @@ def prepare_generator(  # noqa: PLR0913 - the last two are keyword-only
     cast("torch.nn.Module", trained).to(best_device())
     generator = prepare(trained, layout, examples, settings, on_batch=on_batch)
     made_from = {"model": checkpoint.digest, "examples": len(examples), "data": data.source}
-    return read_generator(generator.to_json(preparation_record(settings, **made_from)))
+    return read_generator(generator.to_json({**asdict(settings), **made_from}))
 
 
 def _examples(

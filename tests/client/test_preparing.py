@@ -34,7 +34,7 @@ def test_puzzles_that_are_solved_rightly_prepare_a_generator(tmp_path):
         on_batch=lambda *where: told.append(where),
     )
 
-    record = json.loads(generator.text)["preparation"]
+    record = json.loads(generator.canonical)["preparation"]
     assert record["examples"] == 2
     assert told == [(1, 1)]
     assert record["rate"] == 0.01

@@ -242,7 +242,7 @@ class Admissions:
         generator = await self._threads.run(find_generator, name, self._data_roots)
         scale_map = await self._sampler.scale_map(spec.model, model_digest, spec.method)
         generator.check_model([(tensor.name, tensor.shape) for tensor in scale_map.tensors])
-        return StoredText(generator.digest, generator.text)
+        return StoredText(generator.digest, generator.canonical)
 
 
 def _check_radius(spec: ExperimentSpec, model_digest: str) -> None:
