@@ -35,52 +35,48 @@ def candidate_facts(descriptor: Descriptor, rank: int | None) -> Mapping[str, st
 
 
 def model_card(base: Checkpoint, title: str, facts: Mapping[str, str]) -> str:
+    origin = "modnorm wrote these weights. They are the base model's, perturbed without gradients."
     loading = _LOADING.format(tokenizer=tokenizer_class(base))
-    return (
-        f"{_front_matter(base, 'transformers')}"
-        f"# {title}\n\n"
-        "modnorm wrote these weights. They are the base model's, perturbed without "
-        f"gradients.\n\n{_table(base, facts)}\n"
-        f"## Loading\n\n{loading}\n{_tokenizer_advice(base)}"
-    )
+    return _card(base, title, facts, library="transformers", origin=origin, loading=loading)
 
 
 def adapter_card(base: Checkpoint, title: str, facts: Mapping[str, str]) -> str:
     """Return the text of an adapter's model card; the arguments are those of `model_card`."""
+    origin = (
+        "`modnorm export --adapters` wrote this LoRA adapter. It is a perturbation that was found "
+        "without gradients."
+    )
     revision = "" if base.revision is None else f', revision="{base.revision}"'
     loading = _LOADING_ADAPTER.format(
         tokenizer=tokenizer_class(base), base=f'"{base.location}"{revision}'
     )
+    card = _card(base, title, facts, library="peft", origin=origin, loading=loading)
     return (
-        f"{_front_matter(base, 'peft')}"
-        f"# {title}\n\n"
-        "`modnorm export --adapters` wrote this LoRA adapter. It is a perturbation that was found "
-        f"without gradients.\n\n{_table(base, facts)}\n"
-        f"## Loading\n\n{loading}\n{_tokenizer_advice(base)}\n"
+        f"{card}\n"
         "The candidate of the search had weights rounded to their dtype after the addition. An "
         "adapter's sum is not rounded, so some answers differ.\n"
     )
 
 
-def _tokenizer_advice(base: Checkpoint) -> str:
-    """Return a paragraph on the class that loads the tokenizer as the run did."""
-    name = tokenizer_class(base)
-    return f"The run loaded the tokenizer with `{name}`. Another class may split text otherwise.\n"
-
-
-def _front_matter(base: Checkpoint, library: str) -> str:
-    """Return the metadata that the Hugging Face Hub reads."""
-    origin = f"base_model: {base.name}\n" if base.revision is not None else ""
-    return (
-        f"---\n{origin}library_name: {library}\npipeline_tag: text-generation\n"
-        "tags:\n- modnorm\n---\n\n"
-    )
-
-
-def _table(base: Checkpoint, facts: Mapping[str, str]) -> str:
+def _card(  # noqa: PLR0913 - the parts of its text
+    base: Checkpoint,
+    title: str,
+    facts: Mapping[str, str],
+    *,
+    library: str,
+    origin: str,
+    loading: str,
+) -> str:
+    base_model = "" if base.revision is None else f"base_model: {base.name}\n"
     rows = {"base model": base.name, "SHA-256 of the base": base.digest, **facts}
     lines = "".join(f"| {name} | {_cell(value)} |\n" for name, value in rows.items())
-    return f"| property | value |\n|---|---|\n{lines}"
+    return (
+        f"---\n{base_model}library_name: {library}\npipeline_tag: text-generation\n"
+        "tags:\n- modnorm\n---\n\n"  # read by the Hugging Face Hub
+        f"# {title}\n\n{origin}\n\n| property | value |\n|---|---|\n{lines}\n"
+        f"## Loading\n\n{loading}\nThe run loaded the tokenizer with `{tokenizer_class(base)}`. "
+        "Another class may split text otherwise.\n"
+    )
 
 
 def _cell(value: str) -> str:
