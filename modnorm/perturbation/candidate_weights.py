@@ -103,9 +103,6 @@ class CandidateWeights:
         self.state: str | None = NO_LINEAGE
         """Digest of the pristine copy's lineage; None after a failed `rebase`."""
         self._rounding = Rounding.ONCE
-        addresses = [place for held in self._held.values() for place in held.addresses]
-        if len(set(addresses)) != len(addresses):
-            raise IncompatibleError("two tensors share memory; name a tied tensor once")
         for device in {held.device for held in self._held.values()}:
             find_kernel(device)  # compiled now rather than at the first candidate
 

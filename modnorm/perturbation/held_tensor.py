@@ -100,10 +100,6 @@ class HeldTensor:
     def device(self) -> torch.device:
         return self._storages[0].device
 
-    @property
-    def addresses(self) -> list[int]:
-        return [storage.data_ptr() for storage in self._storages if storage.numel()]
-
     def write(
         self,
         coefficient: float | torch.Tensor,
