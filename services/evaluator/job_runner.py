@@ -121,7 +121,6 @@ class JobRunner:
             lease = CandidateLease(
                 self._heartbeats, job, self._shutdown, silence_seconds=self._silence_seconds
             )
-        lease.waits()
         self._heartbeats.add(lease)
         self._waiting = lease
         return lease

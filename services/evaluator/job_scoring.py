@@ -6,9 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from prometheus_client import CollectorRegistry
-
-from modnorm.engines import GenerationLimits, load_engine
+from modnorm.engines import GenerationLimits
 from modnorm.errors import (
     DoesNotFitError,
     EngineError,
@@ -43,20 +41,20 @@ class JobScorer:
         self,
         client: AggregatorClient,
         settings: EvaluatorSettings,
-        load: LoadEngine = load_engine,
+        load: LoadEngine,
         *,
-        watchdog: Watchdog | None = None,
-        sandbox: Runner | None = None,
-        metrics: EvaluatorMetrics | None = None,
+        watchdog: Watchdog,
+        sandbox: Runner | None,
+        metrics: EvaluatorMetrics,
     ) -> None:
-        self.metrics = metrics or EvaluatorMetrics(CollectorRegistry())
+        self.metrics = metrics
         self._client = client
         self._artifacts = ArtifactCache(client)
         self.models = ModelCache(self._artifacts, settings, load, self.metrics.model_loads.inc)
         self._may_make_room = settings.may_make_room
         self._tasks = TaskCache(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
-        self._watchdog = watchdog or Watchdog(float("inf"))
+        self._watchdog = watchdog
         self._judging = Watchdog(settings.stall_seconds)
         self.needs_new_process = False
         """Whether only a new process can load the requested engine."""

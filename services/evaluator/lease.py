@@ -104,7 +104,7 @@ class Heartbeats:
 
 
 class CandidateLease:
-    """A leased job. The responses to its heartbeats may end the work."""
+    """A leased job, which waits for the engine until `begins`. Heartbeats may end the work."""
 
     def __init__(
         self,
@@ -119,9 +119,9 @@ class CandidateLease:
         self._heartbeats = heartbeats
         self._shutdown = shutdown
         self._silence_seconds = silence_seconds
-        self._last_progress = time.monotonic()
+        self._last_progress = float("inf")  # none is expected before `begins`
         self._done = 0
-        self._waits = False
+        self._waits = True
         self._end: ModnormError | None = None
         """Why the aggregator ended the lease."""
 
@@ -133,10 +133,6 @@ class CandidateLease:
             raise self._end
         if self._shutdown.is_overdue:
             raise ReleasedError
-
-    def waits(self) -> None:
-        """Mark a job that waits for the engine, where no progress is expected, until `begins`."""
-        self._last_progress, self._waits = float("inf"), True
 
     def begins(self) -> None:
         """Mark the job as at the engine from now on."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from prometheus_client import CollectorRegistry
 
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import load_engine
@@ -199,9 +200,9 @@ def make_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRu
             client,
             EvaluatorSettings(**settings),
             load,
-            watchdog=watchdog,
+            watchdog=watchdog or Watchdog(float("inf")),
             sandbox=sandbox,
-            metrics=metrics,
+            metrics=metrics or EvaluatorMetrics(CollectorRegistry()),
         )
         made.append(JobRunner(client, shutdown, scorer, heartbeat_seconds=0.05))
         return made[-1]

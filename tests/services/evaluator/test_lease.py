@@ -89,7 +89,8 @@ def test_a_defect_costs_no_lease(client, shutdown, aggregator, monkeypatch):
 
 def test_a_lease_without_progress_is_not_extended(client, shutdown, aggregator):
     heartbeats = Heartbeats(client, 0.03)
-    with extended(heartbeats, job(), shutdown, silence_seconds=0.1):
+    with extended(heartbeats, job(), shutdown, silence_seconds=0.1) as held:
+        held.begins()
         until(lambda: not heartbeats._runs)
     assert len(aggregator.heartbeats) <= 5
 
@@ -115,7 +116,6 @@ def test_heartbeats_arrive_in_order(client, shutdown, aggregator, monkeypatch):
 
     monkeypatch.setattr(client, "heartbeat", late)
     with extended(Heartbeats(client, 0.02), job(), shutdown) as held:
-        held.waits()
         assert composed.wait(HANG_SECONDS)
         held.begins()
         until(lambda: len(aggregator.heartbeats) > 1)
