@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
@@ -67,24 +67,15 @@ class FrozenModel:
         return self.head.dtype
 
 
-class _CausalModel(Protocol):
-    """The methods used of transformers' models, which have no types here."""
-
-    def eval(self) -> nn.Module: ...
-    def get_decoder(self) -> nn.Module: ...
-    def get_output_embeddings(self) -> nn.Linear: ...
-
-
 def freeze(model: "PreTrainedModel") -> FrozenModel:
     """Return the parts of a causal language model, which must use eager attention."""
-    causal = cast("_CausalModel", model)
-    causal.eval().requires_grad_(requires_grad=False)
-    decoder = causal.get_decoder()
+    model.eval().requires_grad_(requires_grad=False)
+    decoder = cast("nn.Module", model.get_decoder())
     return FrozenModel(
         decoder=decoder,
         layers=tuple(cast("nn.ModuleList", decoder.get_submodule("layers"))),
         final_norm=decoder.get_submodule("norm"),
-        head=causal.get_output_embeddings().weight,
+        head=cast("nn.Linear", model.get_output_embeddings()).weight,
     )
 
 

@@ -209,10 +209,6 @@ def masked_by_head(
 AttentionInterface.register(ATTENTION, slot_attention)
 
 
-class _Decoder(Protocol):
-    def __call__(self, **inputs: object) -> "_Hidden": ...
-
-
 Masks = torch.Tensor | None | dict[str, torch.Tensor | None]
 """Additive masks: one for all layers, or one for each layer type. None means causal."""
 
@@ -220,10 +216,6 @@ _MASK_BY_LAYER_TYPE = frozenset({"gemma3_text", "olmo3", "qwen2", "qwen3"})
 """Model types whose transformers code takes a mask for each layer type."""
 _WINDOW_IN_ALL_LAYERS = frozenset({"mistral"})
 """Model types whose `sliding_window` holds for all layers, which take one mask."""
-
-
-class _Hidden(Protocol):
-    last_hidden_state: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +239,7 @@ class CausalModel:
         self.config: PreTrainedConfig = model.config
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
-        self._decoder = cast("_Decoder", model.base_model)
+        self._decoder: torch.nn.Module = model.base_model
         self._head = cast("torch.nn.Module", model.get_output_embeddings())
 
     @torch.inference_mode()
@@ -321,13 +313,14 @@ class CausalModel:
     def _hidden(
         self, ids: torch.Tensor, positions: torch.Tensor, masks: Masks, cache: SlotCache
     ) -> torch.Tensor:
-        return self._decoder(
+        output = self._decoder(
             input_ids=ids,
             position_ids=positions,
             attention_mask=masks,
             past_key_values=cache,
             use_cache=True,
-        ).last_hidden_state
+        )
+        return cast("torch.Tensor", output.last_hidden_state)
 
     def _next(self, hidden: torch.Tensor, draws: Draws | None) -> list[int]:
         logits: torch.Tensor = self._head(hidden)
