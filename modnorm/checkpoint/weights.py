@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -26,19 +26,6 @@ _BUFFER = "rotary_emb.inv_freq"
 """A rotary table in old Llama checkpoints; it is no parameter."""
 
 
-class _Header(Protocol):
-    def get_shape(self) -> list[int]: ...
-    def get_dtype(self) -> str: ...
-
-
-class _StoredTensors(Protocol):
-    """The methods used of safetensors' file handle, which has no types."""
-
-    def keys(self) -> list[str]: ...
-    def get_slice(self, name: str) -> _Header: ...
-    def get_tensor(self, name: str) -> torch.Tensor: ...
-
-
 class CheckpointWeights:
     """The weights of a checkpoint, read and fused on demand without a cache.
 
@@ -56,8 +43,7 @@ class CheckpointWeights:
         self._other_tensors: dict[str, str] = {}
         for shard in weight_files(checkpoint.directory):
             with _open(self.directory / shard) as stored:
-                names = stored.keys()
-                for stored_name in names:
+                for stored_name in stored.keys():  # noqa: SIM118 - no mapping
                     name = self._family.decoder_name(stored_name)
                     if name is None:
                         self._other_tensors[stored_name] = shard
@@ -69,7 +55,8 @@ class CheckpointWeights:
                     header = stored.get_slice(stored_name)
                     self._place_of[name] = shard, stored_name
                     self._shapes[name] = tuple(header.get_shape())
-                    self._dtypes[name] = _plain_dtype(name, header)
+                    self._dtypes[name] = header.get_dtype()
+                    _require_plain(name, self._dtypes[name])
         self._check_names()
         for tensor in self.layout:
             for part in tensor.parts:
@@ -108,7 +95,7 @@ class CheckpointWeights:
     def _load(self, name: str) -> torch.Tensor:
         shard, stored_name = self._place_of[name]
         with _open(self.directory / shard) as stored:
-            values = stored.get_tensor(stored_name)
+            values: torch.Tensor = stored.get_tensor(stored_name)
         return values if self._cast_to is None else rounded(name, values, self._cast_to)
 
     def _check_names(self) -> None:
@@ -151,16 +138,14 @@ class CheckpointWeights:
         return actual
 
 
-def _plain_dtype(name: str, header: _Header) -> str:
-    """Return the dtype of a stored tensor whose numbers are the weights."""
-    dtype = header.get_dtype()
+def _require_plain(name: str, dtype: str) -> None:
+    """Refuse a stored tensor whose numbers may not be the weights."""
     if dtype not in _CASTABLE:
         raise InvalidInputError(
             f"{name} is stored as {dtype}, so it may be quantised",
             field="model.name",
             remedy="use the original bfloat16, float16 or float32 checkpoint",
         )
-    return dtype
 
 
 def require_same_architecture(
@@ -206,7 +191,7 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[_StoredTensors]:
+def _open(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as stored:
             yield stored
