@@ -27,15 +27,13 @@ def clip(value: float, low: float, high: float) -> float:
     return min(max(value, low), high)
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Parallel roles at one position of a branch."""
+Stage = tuple[str, ...]
+"""Parallel roles at one position of a branch."""
 
-    roles: tuple[str, ...]
 
-    def sensitivity(self, factors: Mapping[str, float]) -> float:
-        """Return the largest factor of its roles; 1 if the layer has none of them."""
-        return max((factors[role] for role in self.roles if role in factors), default=1.0)
+def _sensitivity(stage: Stage, factors: Mapping[str, float]) -> float:
+    """Return the largest factor of a stage's roles; 1 if the layer has none of them."""
+    return max((factors[role] for role in stage if role in factors), default=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class Branch:
 
     def bond(self, factors: Mapping[str, float]) -> float:
         """Return phi: the map's sensitivity divided by that of its stages, clipped."""
-        inner = (stage.sensitivity(factors) for stage in (*self.before, *self.after))
+        inner = (_sensitivity(stage, factors) for stage in (*self.before, *self.after))
         return clip(factors[self.metric] / math.prod(inner), *CLIP)
 
     def corrections(
@@ -63,25 +61,25 @@ class Branch:
             if stage is None:
                 downstream *= self.bond(factors)
                 continue
-            for role in stage.roles:
+            for role in stage:
                 yield role, downstream
-            if active.intersection(stage.roles):
-                downstream *= stage.sensitivity(factors)
+            if active.intersection(stage):
+                downstream *= _sensitivity(stage, factors)
 
 
 ATTENTION = Branch(
     metric="attention_module",
-    entry=Stage(("input_norm",)),
-    before=(Stage(("qkv",)), Stage(("q_norm", "k_norm"))),
-    after=(Stage(("attention_output",)),),
-    exit=Stage(("attention_output_norm",)),
+    entry=("input_norm",),
+    before=(("qkv",), ("q_norm", "k_norm")),
+    after=(("attention_output",),),
+    exit=("attention_output_norm",),
 )
 MLP = Branch(
     metric="mlp_module",
-    entry=Stage(("post_attention_norm", "pre_feedforward_norm")),
-    before=(Stage(("gate_up",)),),
-    after=(Stage(("down",)),),
-    exit=Stage(("mlp_output_norm",)),
+    entry=("post_attention_norm", "pre_feedforward_norm"),
+    before=(("gate_up",),),
+    after=(("down",),),
+    exit=("mlp_output_norm",),
 )
 BRANCHES = (ATTENTION, MLP)
 
