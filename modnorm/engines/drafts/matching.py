@@ -14,7 +14,7 @@ and the sequence itself. The draft is what follows the best place. In this order
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -168,9 +168,6 @@ class Followed(NamedTuple):
     """Tokens that its place was ahead of the sequence's own length."""
 
 
-_NOTHING = Followed()
-
-
 class DraftRequest(NamedTuple):
     """A sequence that wants a draft."""
 
@@ -180,70 +177,47 @@ class DraftRequest(NamedTuple):
     """Tokens of prompt and answer."""
     prompt: int
     """Tokens of the prompt."""
-    followed: Followed = _NOTHING
+    followed: Followed
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Match:
+class Match(NamedTuple):
     """A place of a source that continues the end of a sequence; a greater one is better."""
 
-    equal: int = 0
+    equal: int
     """Equal tokens before the place; 0 if no place continues the end."""
-    follows: bool = False
+    follows: bool
     """Whether the last draft came from this source."""
-    rank: int = 0
+    rank: int
     """Minus the number of the source. The sequence itself has the last number."""
     nearness: int = 0
     """Minus the distance from the expected place."""
     place: int = 0
 
-    @property
-    def source(self) -> int:
-        return -self.rank
-
 
 def propose(
     table: AnswerTable, sequences: Sequence[DraftRequest], count: int
 ) -> list[tuple[list[int], Followed]]:
+    """Return the draft of each sequence, and the answer that it follows from now on."""
     tokens, spans = table.tokens.numpy(), table.spans.numpy()
     drafts = []
-    for one in sequences:
-        kept = spans[one.row] if one.row >= 0 else ()
-        answers = [tokens[start : start + size] for start, size in kept]
-        found = best_match(answers, one.text, one.prompt, one.followed)
-        source = [*answers, one.text][found.source]
-        draft = source[found.place : found.place + count] if found.equal else ()
-        drafts.append(([int(token) for token in draft], followed_after(found, one, len(answers))))
+    for row, text, prompt, followed in sequences:
+        answers = [tokens[start : start + size] for start, size in spans[row]] if row >= 0 else []
+        own = len(text) - prompt + CONTEXT  # the place of an answer that is as far
+        best = _best_place(text, text, len(text), -len(answers))
+        for number, answer in enumerate(answers):
+            follows = number == followed.source
+            goal = own + followed.ahead if follows else own
+            best = max(best, _best_place(answer, text, goal, -number, follows=follows))
+        draft = [*answers, text][-best.rank][best.place :][:count] if best.equal else ()
+        found = best.equal and -best.rank < len(answers)
+        then = Followed(-best.rank, best.place - own) if found else followed
+        drafts.append(([int(token) for token in draft], then))
     return drafts
 
 
-def followed_after(found: Match, sequence: DraftRequest, answers: int) -> Followed:
-    """Return the answer that a sequence follows after a draft; the last one if none was found."""
-    if not found.equal or found.source == answers:
-        return sequence.followed
-    return Followed(found.source, found.place - _own_place(sequence.text, sequence.prompt))
-
-
-def best_match(
-    answers: Sequence[Tokens], text: Tokens, prompt: int, followed: Followed = _NOTHING
+def _best_place(
+    source: Tokens, text: Tokens, goal: int, rank: int, *, follows: bool = False
 ) -> Match:
-    """Return the best place of all sources."""
-    own = _own_place(text, prompt)
-    matches = []
-    for number, answer in enumerate(answers):
-        follows = number == followed.source
-        goal = own + followed.ahead if follows else own
-        matches.append(replace(_best_place(answer, text, goal, number), follows=follows))
-    matches.append(_best_place(text, text, len(text), len(answers)))
-    return max(matches)
-
-
-def _own_place(text: Tokens, prompt: int) -> int:
-    """Return the place of an answer that is as far as the sequence."""
-    return len(text) - prompt + CONTEXT
-
-
-def _best_place(source: Tokens, text: Tokens, goal: int, number: int) -> Match:
     """Return the best place of a source; nearer to the place `goal` is better."""
     places = np.arange(1, len(source))
     equal = np.ones(len(places), dtype=bool)
@@ -254,9 +228,8 @@ def _best_place(source: Tokens, text: Tokens, goal: int, number: int) -> Match:
             break
         lengths += equal
     if not lengths.any():
-        return Match(rank=-number)
+        return Match(0, follows, rank)
     longest = places[lengths == lengths.max()]
     distances = abs(longest - goal)
     place = int(longest[distances == distances.min()][-1])
-    nearness = -abs(place - goal)
-    return Match(int(lengths.max()), rank=-number, nearness=nearness, place=place)
+    return Match(int(lengths.max()), follows, rank, -abs(place - goal), place)
