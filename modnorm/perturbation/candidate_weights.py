@@ -61,10 +61,6 @@ def sample_noise(
     )
 
 
-def cut_noise(whole: torch.Tensor, block: Block) -> torch.Tensor:
-    return block.of(whole)
-
-
 Origin = Callable[[Iterable[PhysicalTensor]], Iterator[torch.Tensor]]
 """Reads tensors of the checkpoint; yields each in turn."""
 
@@ -265,7 +261,7 @@ class CandidateWeights:
                 held.advance(_updates(step, index, sample), rounding)
             else:
                 whole = _updates(step, index, sample)(Block.whole(held.tensor.shape))
-                held.advance(partial(cut_noise, whole), rounding)
+                held.advance(partial(Block.of, tensor=whole), rounding)
 
 
 def _updates(
