@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from modnorm.errors import UnavailableError
+from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import SupervisorSettings, inherited_environment
 from modnorm.services.evaluator.placement import (
@@ -45,10 +45,16 @@ def make_supervisor(
     first = state / _FIRST_JOB
     first.write_bytes(job.SerializeToString())
     ranks = job.engine.tensor_parallel_size or 1
+    if ranks > len(devices):
+        raise InvalidInputError(
+            f"{ranks} GPUs are asked for, and the run has {len(devices)}",
+            field="engine.tensor_parallel_size",
+            remedy="lower it; MODNORM_DEVICES names the GPUs of a run, by default all free ones",
+        )
     whole = len(devices) - len(devices) % ranks
     return Supervisor(
         settings.model_copy(update={"gpus_per_worker": ranks}),
-        devices[:whole] or devices,
+        devices[:whole],
         most_engines=_most_engines(settings, devices, job),
         most_failures=_MOST_FAILURES,
         stop_seconds=_STOP_SECONDS,

@@ -19,6 +19,7 @@ from modnorm.errors import EngineError, ModnormError, PreconditionError, Unavail
 from modnorm.services.aggregator.storage import dialects
 from modnorm.services.calibrator import servicer as calibration
 from modnorm.services.common.healthcheck import check
+from modnorm.services.common.settings import SupervisorSettings
 from modnorm.services.embedded import start
 from modnorm.services.embedded_gpus import make_supervisor
 from modnorm.services.embedded_state import DATABASE
@@ -28,6 +29,8 @@ from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split
 from modnorm.tasks.countdown import Countdown
+from modnorm.v1 import common_pb2
+from modnorm.v1 import evaluation_pb2 as messages
 from tests.faults import error_at
 from verification.fuzz.stored import small_spec as make_spec
 from verification.labs.bundled_tasks import bundled_task
@@ -263,6 +266,14 @@ def test_a_lab_with_gpus_ends_without_an_experiment(tmp_path, monkeypatch):
     monkeypatch.setenv("MODNORM_DEVICES", "0")
     with lab_client(tmp_path / "state", cache=tmp_path / "cache") as client:
         assert not list(client.list())
+
+
+def test_more_ranks_than_gpus_are_refused_with_the_field_of_the_spec(tmp_path):
+    model, engine = common_pb2.ModelRef(name="tiny-thicket"), common_pb2.EngineSpec()
+    engine.tensor_parallel_size = 2
+    job = messages.Job(model=model, engine=engine)
+    with error_at("engine.tensor_parallel_size"):
+        make_supervisor(SupervisorSettings(), ("0",), job, tmp_path)
 
 
 def test_evaluators_that_still_start_at_the_end_leave_nothing_behind(
