@@ -65,9 +65,9 @@ def start_vllm(
         _require_known(arguments)
         # `LLM` uses this context too: it raises the tokens of a step for batches of prompts.
         config = EngineArgs(**arguments).create_engine_config(UsageContext.LLM_CLASS)
+        check_stage(Stage.CONFIG, config)
         _require_settings(config)
         _require_drafts(config, settings.drafts)
-        check_stage(Stage.CONFIG, config)
         keep_compile_cache(config)
         with worker_errors_raised(), _executor_of(config) as executor:
             engine = LLMEngine(

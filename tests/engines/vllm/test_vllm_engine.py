@@ -5,6 +5,7 @@ The tests run on vLLM's CPU build or on a GPU.
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,10 +17,11 @@ pytest.importorskip(
 from vllm.engine.arg_utils import EngineArgs
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines import GenerationLimits
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.engines import EngineSettings, GenerationLimits
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm.engine import VllmEngine
-from modnorm.engines.vllm.start import _require_settings, vllm_failures
+from modnorm.engines.vllm.start import _require_settings, start_vllm, vllm_failures
 from modnorm.errors import (
     CandidateError,
     DoesNotFitError,
@@ -62,6 +64,15 @@ def test_prefix_caching_is_refused(float32: Checkpoint) -> None:
     with pytest.raises(IncompatibleError, match="enable_prefix_caching"):
         _require_settings(on)
     _require_settings(off)
+
+
+def test_a_vllm_without_a_needed_setting_is_refused(
+    float32: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, config = CheckpointWeights(float32), SimpleNamespace(speculative_config=None)
+    monkeypatch.setattr(EngineArgs, "create_engine_config", lambda *_: config)
+    with pytest.raises(IncompatibleError, match=r"it has no \.cache_config"):
+        start_vllm(float32, stored.layout, stored.dtype, EngineSettings(max_model_len=128))
 
 
 def test_nan_logits_are_noticed_during_generation(
