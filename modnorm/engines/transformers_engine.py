@@ -5,7 +5,6 @@ from functools import partial
 
 import torch
 import transformers
-from transformers import PreTrainedModel
 
 from modnorm.checkpoint.families import Layout, PhysicalTensor
 from modnorm.checkpoint.pretrained import (
@@ -104,7 +103,10 @@ class TransformersEngine(CandidateEngine):
         copies = sum(weight_bytes(self.layout, dtype, 1) for dtype in (arithmetic, stored.dtype))
         cache = _cache_bytes(copies, device, gpu_share)
         limit_threads(weight_bytes(self.layout, arithmetic, 1))
-        model = _load(checkpoint, arithmetic, device)
+        with engine_failures(f"loading {checkpoint.name}"):
+            model = load_pretrained(checkpoint, dtype=arithmetic, attention=ATTENTION)
+            model.eval().requires_grad_(requires_grad=False)
+            torch.nn.Module.to(model, device)
         with engine_failures(f"copying the weights of {checkpoint.name}"):
             self._weights: CandidateWeights = CandidateWeights(
                 self.layout,
@@ -193,14 +195,6 @@ class TransformersEngine(CandidateEngine):
         del self._weights, self._model
         if on_gpu:
             torch.cuda.empty_cache()
-
-
-def _load(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    with engine_failures(f"loading {checkpoint.name}"):
-        model = load_pretrained(checkpoint, dtype=dtype, attention=ATTENTION)
-        model.eval().requires_grad_(requires_grad=False)
-        torch.nn.Module.to(model, device)
-    return model
 
 
 def _cache_bytes(copies: int, device: torch.device, share: float) -> int:

@@ -182,32 +182,27 @@ class HeldTensor:
     def _check(self) -> None:
         if not self._blocks:
             raise IncompatibleError(f"the engine has no view of {self.tensor.name}")
+        shape = self.tensor.shape
         for block, storage in zip(self._blocks, self._storages, strict=True):
-            if self._shape_of(block) != storage.shape:
+            try:
+                held = block.shape_in(shape)
+            except InvalidInputError as error:
+                raise self._misfit(error.message) from error
+            if held != storage.shape:
                 raise self._misfit(f"{block} has shape {tuple(storage.shape)} in the engine")
             if storage.dtype not in _BITS:
                 raise self._misfit(f"weights of {storage.dtype} cannot be perturbed")
             if (storage.dtype, storage.device) != (self._storages[0].dtype, self.device):
                 raise self._misfit("its views differ in dtype or device")
         for one, other in combinations(self._blocks, 2):
-            if self._blocks_overlap(one, other):
+            columns = one.column_range(shape), other.column_range(shape)
+            if _overlap(one.rows, other.rows) and _overlap(*columns):
                 raise self._misfit(f"{one} and {other} overlap")
 
     def _check_dtype(self) -> None:
         storage = self._storages[0].dtype
         if self.dtype not in _BITS or storage not in {self.dtype, torch.float32}:
             raise self._misfit(f"{storage} cannot store weights of {self.dtype}")
-
-    def _shape_of(self, block: Block) -> tuple[int, ...]:
-        try:
-            return block.shape_in(self.tensor.shape)
-        except InvalidInputError as error:
-            raise self._misfit(error.message) from error
-
-    def _blocks_overlap(self, one: Block, other: Block) -> bool:
-        shape = self.tensor.shape
-        columns = one.column_range(shape), other.column_range(shape)
-        return _overlap(one.rows, other.rows) and _overlap(*columns)
 
     def _misfit(self, message: str) -> IncompatibleError:
         return IncompatibleError(f"{self.tensor.name}: {message}")
