@@ -31,12 +31,8 @@ def check_scheme(name: str) -> None:
         )
 
 
+@cache
 def get_scheme(name: str) -> NoiseScheme:
     check_scheme(name)
-    return _make(name)
-
-
-@cache
-def _make(name: str) -> NoiseScheme:
     scheme: NoiseScheme = resolve_name(_CLASSES[name])()
     return scheme

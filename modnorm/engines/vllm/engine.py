@@ -36,11 +36,14 @@ class AnswerFeed:
         self._ranks = ranks
         self._prompts = PromptRows()
         self._ends: dict[int, Sequence[int]] = {}
+        """The last `CONTEXT` tokens of each row's prompt."""
         self._answers: list[tuple[int, Sequence[int]]] = []
 
     def name(self, number: int, prompt: Sequence[int]) -> str:
         """Return the id of a request for a prompt."""
-        return f"{number}.{self._row_of(prompt)}"
+        row, end = self._prompts.row_of(prompt), prompt[-CONTEXT:]
+        self._ends[row] = [*[-1] * (CONTEXT - len(end)), *end]  # -1 equals no token
+        return f"{number}.{row}"
 
     def add(self, request_id: str, answer: Sequence[int]) -> None:
         self._answers.append((row_of(request_id), answer))
@@ -50,7 +53,7 @@ class AnswerFeed:
         if not self._answers:
             return
         answers, self._answers = self._answers, []
-        spans = [[*_padded(self._ends[row]), *answer] for row, answer in answers]
+        spans = [[*self._ends[row], *answer] for row, answer in answers]
         tokens = np.concatenate([np.asarray(span, dtype=np.int32) for span in spans])
         self._ranks.add_answers(
             self._prompts.take_reused(),
@@ -58,16 +61,6 @@ class AnswerFeed:
             [len(span) for span in spans],
             tokens.tobytes(),
         )
-
-    def _row_of(self, prompt: Sequence[int]) -> int:
-        row = self._prompts.row_of(prompt)
-        self._ends[row] = prompt[-CONTEXT:]
-        return row
-
-
-def _padded(end: Sequence[int]) -> list[int]:
-    """Return the end of a prompt with `CONTEXT` places; -1 equals no token."""
-    return [*[-1] * (CONTEXT - len(end)), *end]
 
 
 CHECK_EVERY = 64
