@@ -15,10 +15,10 @@ from typing_extensions import override
 from modnorm.artifact_store import ArtifactStore
 from modnorm.calibration.calibrate import calibrate, calibration_key, calibration_prompts
 from modnorm.calibration.profile import FINGERPRINT_DIGITS, Profile
-from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import CancelledError, InvalidInputError, NotFoundError
 from modnorm.services.common.background import SlowThreads
+from modnorm.services.common.encoder_cache import EncoderCache
 from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import ServiceSettings
 from modnorm.spec import CalibrationSpec
@@ -52,7 +52,7 @@ class CalibrationWork:
 
 
 def make_calibration(
-    request: calibration_pb2.CalibrateRequest, roots: Sequence[Path] | None
+    request: calibration_pb2.CalibrateRequest, roots: Sequence[Path] | None, encoders: EncoderCache
 ) -> CalibrationWork:
     """Resolve the model and encode the prompts."""
     settings = calibration_from_proto(request.settings)
@@ -64,8 +64,8 @@ def make_calibration(
     if not request.task:
         raise InvalidInputError("the task has no name", field="task", remedy="name the task")
     checkpoint = resolve_model(request.model, roots, digest=request.model_digest)
-    encoder = PromptEncoder(checkpoint)
-    encoded = [encoder.encode(turns) for turns in messages[: settings.examples]]
+    with encoders.lend(checkpoint) as encoder:
+        encoded = [encoder.encode(turns) for turns in messages[: settings.examples]]
     return CalibrationWork(
         checkpoint, calibration_prompts(encoded, settings), settings, request.task
     )
@@ -77,6 +77,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots
         self._store = ArtifactStore(settings.cache / "profiles")
+        self._encoders = EncoderCache()
         self._turn = asyncio.Lock()
         self._resolutions = SlowThreads(_RESOLUTIONS, "resolution")
 
@@ -89,7 +90,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         self, request: calibration_pb2.CalibrateRequest, context: object
     ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
         """Stream progress, then the profile."""
-        work = await self._resolutions.run(make_calibration, request, self._roots)
+        work = await self._resolutions.run(make_calibration, request, self._roots, self._encoders)
         # The first use of the key may digest the model.
         stored = await self._resolutions.run(lambda: self._store.find(work.key))
         if stored is not None:

@@ -3,19 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from threading import Lock
 
 from typing_extensions import override
 
 from modnorm.artifact_store import ArtifactStore
 from modnorm.calibration.profile import Profile
-from modnorm.checkpoint.checkpoint_files import metadata_digest, positive, require_unchanged
-from modnorm.checkpoint.prompts import PromptEncoder, check_fit
-from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.checkpoint_files import positive, require_unchanged
+from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
 from modnorm.files import is_digest, json_digest
@@ -24,53 +21,12 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map, check_rank, needs_profile, require_usable
 from modnorm.perturbation.sampling import sample_descriptors
 from modnorm.services.common.background import SlowThreads
-from modnorm.services.common.bounded_dict import BoundedDict
+from modnorm.services.common.encoder_cache import EncoderCache
 from modnorm.services.common.model_resolution import resolve_model
 from modnorm.services.common.settings import ServiceSettings
 from modnorm.spec import PopulationSpec, parse_section
 from modnorm.v1 import sampling_pb2, sampling_pb2_grpc
 from modnorm.wire.conversions import descriptor_to_proto, method_from_proto, prompts_from_proto
-
-KEPT = 4
-"""Most encoders in memory; the vocabulary decides how much one takes."""
-
-
-class _Entry:
-    """An encoder, and the lock of the thread that uses it."""
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.encoder: PromptEncoder | None = None
-
-
-class EncoderCache:
-    """The prompt encoders of one service, safe to share between threads.
-
-    The tokenizers library never frees some kilobytes of each tokenizer that has encoded a text, so
-    a service must not load one for each call. Models with equal files besides their weights, as
-    the students of a base, share an encoder.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._entries: BoundedDict[str, _Entry] = BoundedDict(KEPT)
-
-    @contextmanager
-    def lend(self, checkpoint: Checkpoint) -> Iterator[PromptEncoder]:
-        """Yield the encoder of a checkpoint; other threads wait for it meanwhile."""
-        digest = metadata_digest(checkpoint.directory)
-        with self._lock:
-            entry = self._entries[digest] = self._entries.get(digest) or _Entry()
-        with entry.lock:
-            yield entry.encoder or self._load(checkpoint, digest, entry)
-
-    def _load(self, checkpoint: Checkpoint, digest: str, entry: _Entry) -> PromptEncoder:
-        """Load an encoder; keep it unless the files were replaced meanwhile."""
-        encoder = PromptEncoder(checkpoint)
-        if metadata_digest(checkpoint.directory) == digest:
-            entry.encoder = encoder
-        return encoder
-
 
 SERVICE = "modnorm.v1.SamplingService"
 _INSPECTIONS = 4

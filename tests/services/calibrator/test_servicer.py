@@ -7,6 +7,7 @@ import pytest
 
 from modnorm.calibration.calibrate import calibrate, calibration_key
 from modnorm.calibration.profile import Profile
+from modnorm.checkpoint import prompts
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client import matching
@@ -43,6 +44,20 @@ def computed(caplog):
 @pytest.fixture(autouse=True)
 def _log(caplog):
     caplog.set_level(logging.INFO, "modnorm.services.calibrator")
+
+
+async def test_calls_share_the_tokenizer_of_a_model(serve, settings, request_for, monkeypatch):
+    load, loaded = prompts._load_tokenizer, []
+
+    def counted(checkpoint):
+        loaded.append(checkpoint)
+        return load(checkpoint)
+
+    monkeypatch.setattr(prompts, "_load_tokenizer", counted)
+    async with serve(settings) as stub:
+        for _ in range(2):
+            await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
+    assert len(loaded) == 1
 
 
 async def test_progress_then_the_profile_of_the_library(serve, settings, request_for):

@@ -5,11 +5,16 @@ import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.services.sampler import servicer
-from modnorm.services.sampler.servicer import EncoderCache
+from modnorm.services.common import encoder_cache
+from modnorm.services.common.encoder_cache import EncoderCache
 from modnorm.tasks.protocol import Message
 
 QUESTION = (Message("user", "Using the numbers [3, 7, 25], make 46."),)
+
+
+@pytest.fixture(scope="module")
+def checkpoint():
+    return resolve_checkpoint("tiny-thicket")
 
 
 @pytest.fixture
@@ -57,7 +62,7 @@ def test_an_encoder_of_files_that_were_replaced_meanwhile_is_not_kept(copy, monk
         settings.write_text('{"eos_token_id": 22}')
         return PromptEncoder(checkpoint)
 
-    monkeypatch.setattr(servicer, "PromptEncoder", replace_and_load)
+    monkeypatch.setattr(encoder_cache, "PromptEncoder", replace_and_load)
     lent(cache, model)
     monkeypatch.undo()
     settings.write_text('{"eos_token_id": 1}')
