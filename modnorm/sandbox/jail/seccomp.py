@@ -16,7 +16,6 @@ from modnorm.sandbox.jail import kernel
 _LOAD_WORD = 0x20
 _AND = 0x54
 _JUMP_EQUAL = 0x15
-_JUMP_ANY_BIT = 0x45
 _RETURN = 0x06
 
 _ALLOW = 0x7FFF0000
@@ -30,20 +29,11 @@ _ARGUMENTS_OFFSET = 16
 
 @dataclass(frozen=True)
 class Masked:
-    """Condition: an argument's low 32 bits, masked, are (if negated: are not) in `values`."""
+    """Condition on a system call: an argument's low 32 bits, masked, are in `values`."""
 
     argument: int
     values: tuple[int, ...]
     mask: int = 0xFFFFFFFF
-    negated: bool = False
-
-
-@dataclass(frozen=True)
-class AnyBit:
-    """Condition on a system call: an argument's low 32 bits share a bit with a mask."""
-
-    argument: int
-    mask: int
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,7 @@ class Null:
     argument: int
 
 
-Condition = Masked | AnyBit | Null
+Condition = Masked | Null
 
 
 @dataclass(frozen=True)
@@ -70,26 +60,14 @@ def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> 
     return struct.pack("=HBBI", code, if_true, if_false, value & 0xFFFFFFFF)
 
 
-def _skip_refusal(body: bytes, code: int, value: int, *, when: bool, refuse: bytes) -> bytes:
-    jump = _instruction(code, value, int(when), int(not when))
-    return body + jump + refuse
-
-
 def _test(condition: Condition, refuse: bytes) -> bytes:
     """Return code that continues if the condition holds, and refuses otherwise."""
     place = _ARGUMENTS_OFFSET + 8 * condition.argument
     body = _instruction(_LOAD_WORD, place)
-    if isinstance(condition, AnyBit):
-        return _skip_refusal(body, _JUMP_ANY_BIT, condition.mask, when=True, refuse=refuse)
     if isinstance(condition, Null):
-        low = _skip_refusal(body, _JUMP_EQUAL, 0, when=True, refuse=refuse)
-        high = _instruction(_LOAD_WORD, place + 4)
-        return low + _skip_refusal(high, _JUMP_EQUAL, 0, when=True, refuse=refuse)
+        is_zero = _instruction(_JUMP_EQUAL, 0, 1, 0) + refuse
+        return body + is_zero + _instruction(_LOAD_WORD, place + 4) + is_zero
     body += _instruction(_AND, condition.mask)
-    if condition.negated:
-        for value in condition.values:
-            body = _skip_refusal(body, _JUMP_EQUAL, value, when=False, refuse=refuse)
-        return body
     remaining = len(condition.values)
     for value in condition.values:
         body += _instruction(_JUMP_EQUAL, value, remaining, 0)
@@ -157,12 +135,8 @@ _PLAIN: dict[str, tuple[int | None, int | None]] = {
 }  # fmt: skip
 """Calls allowed with any arguments: their numbers on x86_64 and on aarch64."""
 
-_CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
-    "open": (2, None), "openat": (257, 56), "clone": (56, 220), "clone3": (435, 435),
-    "kill": (62, 129), "tgkill": (234, 131), "prctl": (157, 167), "prlimit64": (302, 261),
-    "ioctl": (16, 29), "socketpair": (53, 199), "sendto": (44, 206), "fcntl": (72, 25),
-}  # fmt: skip
-
+_CLONE3 = 435
+"""Its number on every machine."""
 _CLONE_THREAD = 0x10000
 _AF_UNIX = 1
 _SOCK_STREAM = 1
@@ -178,28 +152,28 @@ with them a file that becomes ready sends any signal to any process of the uid."
 
 def _no_silent_truncation(argument: int) -> Masked:
     """Refuse O_TRUNC without write access, which Landlock before version 3 allows."""
-    mask = os.O_TRUNC | os.O_ACCMODE
-    return Masked(argument, (os.O_TRUNC,), mask, negated=True)
+    modes = range(os.O_ACCMODE + 1)
+    writing = (os.O_TRUNC | mode for mode in modes[1:])
+    return Masked(argument, (*modes, *writing), os.O_TRUNC | os.O_ACCMODE)
 
 
-def _conditions() -> dict[str, tuple[Condition, ...]]:
+def _conditional() -> list[tuple[tuple[int | None, int | None], tuple[Condition, ...]]]:
+    """Return the numbers and the conditions of other calls."""
     own_process = Masked(0, (os.getpid(),))
-    return {
-        "open": (_no_silent_truncation(1),),
-        "openat": (_no_silent_truncation(2),),
-        "clone": (AnyBit(0, _CLONE_THREAD),),
-        "kill": (own_process,),
-        "tgkill": (own_process,),
-        "prctl": (Masked(0, _HARMLESS_PRCTLS),),
-        "prlimit64": (Masked(0, (0,)),),
-        "ioctl": (Masked(1, _TERMINAL_AND_FD_IOCTLS),),
-        "fcntl": (Masked(1, _HARMLESS_FCNTLS),),
-        "socketpair": (
-            Masked(0, (_AF_UNIX,)),
-            Masked(1, (_SOCK_STREAM,), ~_SOCK_FLAGS & 0xFFFFFFFF),
-        ),
-        "sendto": (Null(4),),
-    }
+    any_stream = Masked(1, (_SOCK_STREAM,), ~_SOCK_FLAGS & 0xFFFFFFFF)
+    return [
+        ((2, None), (_no_silent_truncation(1),)),  # open
+        ((257, 56), (_no_silent_truncation(2),)),  # openat
+        ((56, 220), (Masked(0, (_CLONE_THREAD,), _CLONE_THREAD),)),  # clone
+        ((62, 129), (own_process,)),  # kill
+        ((234, 131), (own_process,)),  # tgkill
+        ((157, 167), (Masked(0, _HARMLESS_PRCTLS),)),  # prctl
+        ((302, 261), (Masked(0, (0,)),)),  # prlimit64
+        ((16, 29), (Masked(1, _TERMINAL_AND_FD_IOCTLS),)),  # ioctl
+        ((72, 25), (Masked(1, _HARMLESS_FCNTLS),)),  # fcntl
+        ((53, 199), (Masked(0, (_AF_UNIX,)), any_stream)),  # socketpair
+        ((44, 206), (Null(4),)),  # sendto
+    ]
 
 
 def supported() -> bool:
@@ -211,17 +185,11 @@ def allowed_calls(machine: str) -> list[AllowedCall]:
     """Return the calls that the filter allows to the calling process."""
     column = _COLUMN[machine]
     calls = [
-        AllowedCall(number) for pair in _PLAIN.values() if (number := pair[column]) is not None
+        AllowedCall(number, conditions)
+        for pair, conditions in (*((pair, ()) for pair in _PLAIN.values()), *_conditional())
+        if (number := pair[column]) is not None
     ]
-    for name, conditions in _conditions().items():
-        number = _CONDITIONAL[name][column]
-        if number is not None:
-            calls.append(AllowedCall(number, conditions))
-    unimplemented = _CONDITIONAL["clone3"][column]
-    if unimplemented is not None:
-        impossible = Masked(0, (0,), 0, negated=True)
-        calls.append(AllowedCall(unimplemented, (impossible,), errno.ENOSYS))
-    return calls
+    return [*calls, AllowedCall(_CLONE3, (Masked(0, ()),), errno.ENOSYS)]
 
 
 def restrict() -> None:
