@@ -60,27 +60,15 @@ def _many(items: object) -> list[object]:
 
 
 def _hashable(items: Iterable[object]) -> list[object]:
-    """Return items, if few of their hashes collide; many would take quadratic time."""
+    """Return items, if few of their hashes collide; many would take quadratic time.
+
+    The hashes are counted as texts, whose own hashes are randomised.
+    """
     checked = list(items)
-    counts = Counter(_Hash(hash(item)) for item in checked)
+    counts = Counter(str(hash(item)) for item in checked)
     if counts and max(counts.values()) > _MAX_COLLISIONS:
         raise ValueError("colliding hashes")
     return checked
-
-
-class _Hash:
-    """A hash as a dictionary key. Its own hash is that of a text, which is randomised."""
-
-    __slots__ = ("_key",)
-
-    def __init__(self, value: int) -> None:
-        self._key = str(value)
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hash) and self._key == other._key
 
 
 def _dict(items: object) -> dict[object, object]:

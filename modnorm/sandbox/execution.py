@@ -36,12 +36,12 @@ def _shown(source: str) -> str:
     return shortened(" ".join(source.split()))
 
 
-def plan_tests(program: Program) -> tuple[Sequence[Step], ...]:
+def plan_tests(tests: Sequence[str]) -> tuple[Sequence[Step], ...]:
     """Return the steps of each test; refuse tests that this process cannot judge."""
-    if sum(map(len, program.tests)) > MAX_TESTS:
+    if sum(map(len, tests)) > MAX_TESTS:
         raise InvalidInputError(f"the tests have more than {MAX_TESTS} characters", field="tests")
     plans = []
-    for index, test in enumerate(program.tests):
+    for index, test in enumerate(tests):
         try:
             plans.append(plan_test(test))
         except NotJudgeableError as error:
@@ -59,7 +59,7 @@ def plan_tests(program: Program) -> tuple[Sequence[Step], ...]:
 
 def execute(zygote: ZygoteClient, program: Program) -> ProgramOutcome:
     """Run the sources, then the tests up to the first that fails; return the verdict."""
-    plans = plan_tests(program)
+    plans = plan_tests(program.tests)
     tests_passed = 0
     began = time.monotonic()
     stopped: StoppedError | None = None

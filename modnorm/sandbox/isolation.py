@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from modnorm.errors import EngineError, UnavailableError
-from modnorm.sandbox.execution import execute, plan_tests
+from modnorm.sandbox.execution import execute
 from modnorm.sandbox.jail import probes
 from modnorm.sandbox.jail.jail_messages import Mechanism
 from modnorm.sandbox.program import MEBIBYTE, Limits, Program, ProgramOutcome, Verdict
@@ -238,7 +238,6 @@ class Sandbox:
         self._began = 0.0
 
     def execute(self, program: Program) -> ProgramOutcome:
-        plan_tests(program)
         return execute(self._healthy(), program)
 
     def check_health(self) -> Isolation:

@@ -137,7 +137,7 @@ class Mbpp(AnswerTask):
         """Check the columns `text`, `test_list` and `test_setup_code` (optional)."""
         row = self.parse_question(raw)
         try:
-            plan_tests(Program((), columns.texts(row, "test_list")))
+            plan_tests(columns.texts(row, "test_list"))
         except InvalidInputError as error:
             raise InvalidInputError(
                 f"{error.field}: {error.message}", field="test_list", remedy=error.remedy

@@ -57,29 +57,24 @@ def _checked(result: int, name: str) -> int:
     return result
 
 
-def syscall(name: str, number: int, *arguments: int | ctypes.Structure | bytes | None) -> int:
+_Argument = int | ctypes.Structure | bytes | None
+
+
+def _passed(argument: _Argument) -> object:
+    if isinstance(argument, ctypes.Structure):
+        return ctypes.byref(argument)
+    return ctypes.c_long(argument) if isinstance(argument, int) else argument
+
+
+def syscall(name: str, number: int, *arguments: _Argument) -> int:
     """Make a system call by number."""
-    passed = [
-        ctypes.byref(argument)
-        if isinstance(argument, ctypes.Structure)
-        else ctypes.c_long(argument)
-        if isinstance(argument, int)
-        else argument
-        for argument in arguments
-    ]
-    return _checked(_libc.syscall(ctypes.c_long(number), *passed), name)
+    return _checked(_libc.syscall(*map(_passed, (number, *arguments))), name)
 
 
-def prctl(option: int, *arguments: int | ctypes.Structure) -> int:
+def prctl(option: int, *arguments: _Argument) -> int:
     """Operate on the calling process; unused arguments are zero."""
-    passed = [
-        ctypes.byref(argument)
-        if isinstance(argument, ctypes.Structure)
-        else ctypes.c_ulong(argument)
-        for argument in arguments
-    ]
-    zeros = [ctypes.c_ulong(0)] * (4 - len(passed))
-    return _checked(_libc.prctl(option, *passed, *zeros), f"prctl {option}")
+    zeros = (0,) * (4 - len(arguments))
+    return _checked(_libc.prctl(option, *map(_passed, (*arguments, *zeros))), f"prctl {option}")
 
 
 def forbid_new_privileges() -> None:
