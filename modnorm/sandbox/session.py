@@ -329,7 +329,9 @@ class ProgramSession:
         A process's files close before it can be waited for. Dismissing it now would hide why it
         ended.
         """
-        select.select([self._control], [], [], _ENDING_SECONDS)
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.poll(_ENDING_SECONDS * 1000)
         return StoppedError(None, "the program closed its channel")
 
 

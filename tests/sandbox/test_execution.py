@@ -1,5 +1,7 @@
 """Harmless programs: the abilities of correct ones, and the verdicts on wrong ones."""
 
+import os
+import resource
 import textwrap
 
 import pytest
@@ -157,4 +159,23 @@ def test_a_program_that_ends_after_a_wait_for_a_core_did_not_take_too_long(sandb
     program = Program(["import time, os\ntime.sleep(0.3)\nos._exit(3)"], ["assert f() == 1"])
     outcome = sandbox.execute(program)
     assert outcome.verdict is Verdict.FAILED
+    assert outcome.detail == "the program ended itself with exit code 3"
+
+
+@pytest.fixture
+def many_files():
+    """Open more files than `select` can watch."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip("the system allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2000, hard))
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    yield
+    for file in files:
+        os.close(file)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_program_that_ends_itself_has_a_verdict_among_many_open_files(sandbox, many_files):
+    outcome = sandbox.execute(Program(["import os\nos._exit(3)"], ["assert f() == 1"]))
     assert outcome.detail == "the program ended itself with exit code 3"
