@@ -351,8 +351,8 @@ def count_rows(data: DataSpec, field: str) -> int | None:
         return data.limit
     if data.source.startswith(_SPLIT):
         name = data.source.removeprefix(_SPLIT)
-        split = find_split(name, field=f"{field}.source").splits[name.partition("/")[2]]
-        return max(0, split.rows - data.offset)
+        dataset, split = find_split(name, field=f"{field}.source")
+        return max(0, dataset.splits[split].rows - data.offset)
     if is_dataset(data.source):
         return None
     try:

@@ -70,12 +70,12 @@ def find_task(task: str) -> Dataset:
     return DATASETS[task]
 
 
-def find_split(name: str, *, field: str) -> Dataset:
-    """Return the data set of a split such as `gsm8k/selection`."""
+def find_split(name: str, *, field: str) -> tuple[Dataset, str]:
+    """Return the data set and the split of a name such as `gsm8k/selection`."""
     task, _, split = name.partition("/")
     if task not in DATASETS or split not in DATASETS[task].splits:
         names = [f"{data.task}/{part}" for data in DATASETS.values() for part in data.splits]
         raise InvalidInputError(
             f"there is no split named {name!r}", field=field, remedy=one_of(name, names)
         )
-    return DATASETS[task]
+    return DATASETS[task], split

@@ -33,7 +33,7 @@ from modnorm.tasks.row_files import (
     read_json_lines,
     resolve_file,
 )
-from modnorm.tasks.splits import is_in_folder, open_split
+from modnorm.tasks.splits import files_of, open_split
 from modnorm.tasks.task_errors import attribute_to_task
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "data"
@@ -55,11 +55,8 @@ def needs_hub(source: str, folders: Sequence[Path], *, field: str) -> bool:
     """Whether rows come from the Hugging Face Hub, from a dataset or a public split."""
     if not source.startswith(_SPLIT_SCHEME):
         return is_dataset(source)
-    name = source.removeprefix(_SPLIT_SCHEME)
-    data, split = find_split(name, field=f"{field}.source"), name.partition("/")[2]
-    return data.hub is not None and not any(
-        is_in_folder(data, split, folder) for folder in folders
-    )
+    data, split = find_split(source.removeprefix(_SPLIT_SCHEME), field=f"{field}.source")
+    return data.hub is not None and not any(files_of(data, split, folder) for folder in folders)
 
 
 def open_source(
@@ -78,11 +75,8 @@ def open_source(
         _refuse_options(spec, field)
         if folders is None:
             folders = (default_cache() / "data",) if roots is None else roots
-        name = source.removeprefix(_SPLIT_SCHEME)
-        split = open_split(name, folders=folders, field=field)
-        # Verified rows are those of the catalogue's commit, also in a local copy.
-        pinned = find_split(name, field=field).revision
-        return OpenedSource(iter(split.rows), pinned or split.revision)
+        split = open_split(source.removeprefix(_SPLIT_SCHEME), folders=folders, field=field)
+        return OpenedSource(iter(split.rows), split.revision)
     if _names_file(source):
         path = resolve_file(source, f"{field}.source", roots)
         _refuse_options(spec, field)

@@ -54,12 +54,11 @@ class LoadedSplit:
     path: Path | None = None
     """The file of a folder; None for rows from their public origin."""
     revision: str | None = None
-    """Commit of the rows on the hub; None for other rows."""
+    """Commit of the rows on the hub, also of a local copy: equal digests mean equal rows."""
 
 
 def open_split(name: str, *, folders: Sequence[Path], field: str) -> LoadedSplit:
-    data = find_split(name, field=f"{field}.source")
-    split = name.partition("/")[2]
+    data, split = find_split(name, field=f"{field}.source")
     for folder in folders:
         loaded = split_from_folder(data, split, folder, field=f"{field}.source")
         if loaded is not None:
@@ -82,19 +81,17 @@ def open_split(name: str, *, folders: Sequence[Path], field: str) -> LoadedSplit
         ) from error
 
 
-def is_in_folder(data: Dataset, name: str, folder: Path) -> bool:
-    """Whether a folder of data sets has a file that may contain a split."""
+def files_of(data: Dataset, name: str, folder: Path) -> list[tuple[Part, Path]]:
+    """Return the files in a folder of data sets that may contain a split, each with its part."""
     parts = (Part(name), *data.splits[name].parts)
-    return any(find_file(folder / data.task, part.file) is not None for part in parts)
+    found = ((part, find_file(folder / data.task, part.file)) for part in parts)
+    return [(part, path) for part, path in found if path is not None]
 
 
 def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> LoadedSplit | None:
     """Return the rows of a split from a folder of data sets; None if it has no file of it."""
     faults = []
-    for part in (Part(name), *data.splits[name].parts):
-        path = find_file(folder / data.task, part.file)
-        if path is None:
-            continue
+    for part, path in files_of(data, name, folder):
         source, shuffles = path.name, data.shuffled and part.file == data.task
         try:
             whole: Iterable[RawRow] = read_file(path, str(path), field=field)
@@ -104,7 +101,7 @@ def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> 
             faults.append(error.message)
             continue
         taken_from = span(f"{source}, shuffled" if shuffles else source, part, len(rows))
-        return LoadedSplit(rows, digest, taken_from, path)
+        return LoadedSplit(rows, digest, taken_from, path, data.revision)
     if not faults:
         return None
     # Parts of one file with different offsets often share a fault.
@@ -122,7 +119,7 @@ def split_from_hub(data: Dataset, name: str, *, field: str) -> LoadedSplit:
     rows = cut(dataset.rows, part, split.rows)
     digest = verify(data, name, rows, source=spec.source, field=field)
     taken_from = span(part.file, part, split.rows)
-    return LoadedSplit(rows, digest, taken_from, revision=dataset.revision)
+    return LoadedSplit(rows, digest, taken_from, revision=data.revision or dataset.revision)
 
 
 def shuffled(rows: Iterable[_T]) -> list[_T]:
