@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from modnorm.files import read_fault
+from modnorm.files import read_fault, read_text
 from modnorm.spec import MAX_DECLARATION, ExperimentSpec, compose_yaml, read_yaml
 from modnorm.spec.reading import YamlError, line_of, parse_yaml
 from modnorm.spec.section import brief, field_fault, plain_faults
@@ -152,21 +152,16 @@ def is_task_file(name: str) -> bool:
     return name.lower().endswith(_SUFFIXES)
 
 
-def read_declaration(path: Path) -> str:
+def _read_declaration(name: str) -> str:
     """Return the text of a task file."""
+    path = resolve_file(name, "task.name", None)
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_DECLARATION + 1)
-        if len(content) > MAX_DECLARATION:
-            raise InvalidInputError(
-                f"{path} has more than {MAX_DECLARATION} bytes, the limit of task files",
-                field="task.name",
-            )
-        return content.decode("utf-8-sig").replace("\r\n", "\n")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path, most=MAX_DECLARATION)
+    except (OSError, ValueError) as error:
         raise InvalidInputError(
             f"cannot read {path}: {read_fault(error)}", field="task.name"
         ) from error
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
@@ -325,7 +320,7 @@ def declared_task(text: str, *, source: str, field: str) -> DeclaredTask:
 
 
 def load_task(path: Path) -> DeclaredTask:
-    text = read_declaration(resolve_file(str(path), "task.name", None))
+    text = _read_declaration(str(path))
     return declared_task(text, source=str(path), field="task.name")
 
 
@@ -334,7 +329,7 @@ def carry_declaration(spec: ExperimentSpec) -> ExperimentSpec:
     name = spec.task.name
     if spec.task.declaration is not None or not is_task_file(name):
         return spec
-    text = read_declaration(resolve_file(name, "task.name", None))
+    text = _read_declaration(name)
     declared = parse_declaration(text, source=name, field="task.name")
     task = spec.task.model_copy(update={"name": declared.name, "declaration": text})
     return spec.model_copy(update={"task": task})

@@ -69,12 +69,6 @@ def _classes(name: str) -> Mapping[str, type[Task]]:
     return {str(kind.scorer): kind for kind in kinds}
 
 
-@cache
-def _shared(kind: "Callable[[], Task]") -> Task:
-    """Return the one instance of a task that needs no sandbox."""
-    return kind()
-
-
 def task_names() -> tuple[str, ...]:
     """Return the names of all tasks, including other packages', in alphabetical order."""
     return tuple(sorted({*_CLASSES, *_installed()}))
@@ -116,7 +110,7 @@ def get_task(
         return _only(load_task(Path(name)), scorer)
     if name in _CLASSES:
         kind: Callable[..., Task] = _classes(name)[_full_name(name, scorer)]
-        return kind(sandbox) if runs_programs(name) else _shared(kind)
+        return kind(sandbox) if runs_programs(name) else kind()
     if name in _installed():
         return _only(_make_installed(name), scorer)
     raise InvalidInputError(
