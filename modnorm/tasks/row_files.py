@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError, shortened
-from modnorm.files import existing_path, lies_under
+from modnorm.files import existing_path, lies_under, read_fault
 from modnorm.spec import DataSpec
 from modnorm.tasks.columns import number_text
 
@@ -86,9 +86,9 @@ def _search_hint(source: str, roots: Sequence[Path] | None) -> str | None:
 def _readable(rows: Iterator[RawRow], source: str, named_by: str) -> Iterator[RawRow]:
     try:
         yield from rows
-    except OSError as error:
+    except (OSError, ImportError) as error:  # a dataset's images need another package
         raise InvalidInputError(
-            f"cannot read {source}: {error.strerror}", field=named_by
+            f"cannot read {source}: {read_fault(error)}", field=named_by
         ) from error
 
 
@@ -257,7 +257,8 @@ def read_dataset(spec: DataSpec, *, field: str) -> OpenedSource:
         commit = _commit(builder.hash, spec, field)
         builder.download_and_prepare()
         rows = enumerate(builder.as_dataset(split=spec.split), 1)
-        return OpenedSource(((f"row {number}", row) for number, row in rows), commit)
+        placed = ((f"row {number}", row) for number, row in rows)
+        return OpenedSource(_readable(placed, spec.source, f"{field}.source"), commit)
     except datasets.exceptions.DatasetNotFoundError as error:  # an OSError, but no outage
         raise no_dataset(spec, field) from error
     except (OSError, httpx.HTTPError) as error:

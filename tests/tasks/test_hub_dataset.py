@@ -100,6 +100,19 @@ def test_errors_of_the_hub_are_classified(hub, fault, error):
         load()
 
 
+@pytest.mark.parametrize(
+    "fault", [ImportError("To decode images, install 'Pillow'"), OSError("no image file")]
+)
+def test_a_row_that_cannot_be_decoded_is_an_error_of_its_source(hub, fault, monkeypatch):
+    def decode(_dataset):
+        raise fault
+        yield
+
+    monkeypatch.setattr(datasets.Dataset, "__iter__", decode)
+    with error_at(f"{FIELD}.source", f"cannot read openai/gsm8k: {fault}"):
+        load()
+
+
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
     """Cut the network; returns the folder that `datasets` keeps its copies in."""
