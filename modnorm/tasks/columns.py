@@ -94,15 +94,7 @@ class AnswerTask(ABC):
         return sum(is_right for _, is_right in zip(rows, correct, strict=True)) / len(rows)
 
 
-_FLAGS: Mapping[str, bool] = {
-    "true": True,
-    "yes": True,
-    "1": True,
-    "false": False,
-    "no": False,
-    "0": False,
-    "": False,
-}
+_TRUE, _FALSE = frozenset({"true", "yes", "1"}), frozenset({"false", "no", "0", ""})
 _DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 
 
@@ -189,9 +181,9 @@ def flag(raw: Mapping[str, object], column: str) -> bool:
     """Return a truth value, also of 0, 1, `True` or `no`; False if it is missing."""
     value = raw.get(column)
     key = "" if _is_missing(value) else str(number(value)).strip().lower()
-    if key not in _FLAGS:
+    if key not in _TRUE | _FALSE:
         raise InvalidInputError("must be true or false", field=column)
-    return _FLAGS[key]
+    return key in _TRUE
 
 
 def _is_missing(value: object) -> bool:

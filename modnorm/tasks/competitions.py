@@ -84,8 +84,10 @@ class OlympiadBench(Math500):
         return answer.removeprefix("$").removesuffix("$").strip()
 
 
-class _Published(Math500):
-    """A task scored as the published code does: the vote is the answer as written."""
+class PublishedMath500(Math500):
+    """MATH-500 scored as the published code does: the vote is the answer as written."""
+
+    scorer = "math500-reference-v1"
 
     def vote(self, row: Row, completion: str) -> str | None:  # noqa: ARG002 - as in the protocol
         return published_answer(completion) or None
@@ -95,13 +97,7 @@ class _Published(Math500):
         return published_judgement(completion, self.gold(row))
 
 
-class PublishedMath500(_Published):
-    """MATH-500 scored as the published code does."""
-
-    scorer = "math500-reference-v1"
-
-
-class PublishedOlympiadBench(_Published, OlympiadBench):
+class PublishedOlympiadBench(PublishedMath500, OlympiadBench):
     """OlympiadBench scored as the published code does."""
 
     scorer = "olympiadbench-reference-v1"

@@ -148,13 +148,9 @@ def enter_program_namespaces(bounds: ProgramBounds, uid: int) -> None:
     """Give the warden's next child its own PID namespace and working directory."""
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWPID)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-    options = f"size={bounds.scratch_bytes},nr_inodes=256,mode=0700,uid={uid},gid={uid_group(uid)}"
+    gid = os.getegid() if uid == os.geteuid() else uid
+    options = f"size={bounds.scratch_bytes},nr_inodes=256,mode=0700,uid={uid},gid={gid}"
     kernel.mount("tmpfs", SCRATCH, "tmpfs", flags, options)
-
-
-def uid_group(uid: int) -> int:
-    """Return the gid for a program's uid."""
-    return os.getegid() if uid == os.geteuid() else uid
 
 
 def restrict_files(mechanisms: frozenset[Mechanism], policy: JailPolicy) -> None:
