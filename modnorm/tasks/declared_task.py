@@ -18,7 +18,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import read_fault, read_text
 from modnorm.spec import MAX_DECLARATION, ExperimentSpec, compose_yaml, read_yaml
 from modnorm.spec.reading import YamlError, line_of, parse_yaml
-from modnorm.spec.section import brief, field_fault, plain_faults
+from modnorm.spec.section import Int, brief, field_fault, plain_faults
 from modnorm.tasks import columns
 from modnorm.tasks.catalogue import DATASETS
 from modnorm.tasks.columns import AnswerTask, quoted
@@ -90,7 +90,7 @@ class Declaration(_Section):
     """The content of a task file."""
 
     name: Annotated[str, Field(strict=True), AfterValidator(_is_free)]
-    max_tokens: int = Field(ge=1, le=131_072)
+    max_tokens: Int = Field(ge=1, le=131_072)
     columns: tuple[str, ...] = Field(min_length=1)
     """Text columns of the rows; others are dropped."""
     prompt: Prompt

@@ -132,6 +132,7 @@ def test_a_long_completion_is_searched_at_the_relevant_end(declare, match, seen)
         ({"prompt": {"user": "{country:>999999999}"}}, "without ! or :"),
         ({"prompt": {"user": "{country!r}"}}, "without ! or :"),
         ({"name": "countdown"}, "task of the paper"),
+        ({"max_tokens": True}, "max_tokens: must be a number, not true or false"),
     ],
 )
 def test_a_faulty_declaration_is_refused(declare, changes, fault):
