@@ -53,6 +53,10 @@ class Gsm8k(AnswerTask):
     def parse_question(self, raw: Mapping[str, object]) -> Row:
         return {"question": columns.text(raw, "question")}
 
+    def read_prompt(self, prompt: str) -> Row:
+        """Return the prompt as the question, whose words tell the unit of the answer."""
+        return {"question": prompt}
+
     def messages(self, row: Row) -> tuple[Message, ...]:
         return (Message("user", USER.format(question=row["question"])),)
 

@@ -94,12 +94,21 @@ def test_votes_on_a_prompt_know_what_they_need_of_the_question(whole_row_task):
     row = countdown.parse({"numbers": [44, 19, 35], "target": "98"})
     prompt = countdown.messages(row)[-1].content
     assert prompt_question(countdown, prompt) == row
-    assert prompt_question(get_task("gsm8k"), "4 + 4?") == {}
+    assert prompt_question(get_task("math500"), "4 + 4?") == {}
     assert prompt_question(get_task("olympiadbench"), "n?") == {"is_multiple_answer": False}
     with pytest.raises(InvalidInputError, match="numbers and the target"):
         prompt_question(countdown, "Using the numbers [], create")
     with pytest.raises(InvalidInputError, match="whole row"):
         prompt_question(whole_row_task, prompt)
+
+
+def test_a_prompt_tells_the_unit_of_the_vote_as_its_row_does():
+    task = get_task("gsm8k")
+    row = task.parse({"question": "How many dozen eggs are left?", "answer": "4"})
+    asked = prompt_question(task, task.messages(row)[-1].content)
+    for completion in ("#### 4 dozen", "4 dozen eggs are left", "#### 4"):
+        assert vote_key(task, asked, completion) == task.judge(row, completion).vote == "4"
+    assert vote_key(task, prompt_question(task, "How many eggs?"), "#### 4 dozen") == "48"
 
 
 def test_a_bad_row_is_named_by_file_line_and_column(tmp_path):
