@@ -95,9 +95,9 @@ def _verdict(
     stopped: StoppedError | None, report: WardenReport, limits: Limits
 ) -> tuple[Verdict, str]:
     """Return the verdict and its detail, from the session's outcome and the process's end."""
-    if report.end is EndReason.SETUP:
+    if report.end == EndReason.SETUP:
         raise EngineError(f"the isolation of a program was not set up: {report.printed}")
-    if report.end is EndReason.OUTPUT:
+    if report.end == EndReason.OUTPUT:
         return Verdict.OUTPUT, f"more than {limits.output_bytes} bytes printed"
     if stopped is None:
         return Verdict.PASSED, ""

@@ -20,7 +20,6 @@ from modnorm.errors import EngineError, UnavailableError
 from modnorm.sandbox.decoding import MalformedValueError, decode
 from modnorm.sandbox.jail.jail_messages import (
     READY,
-    EndReason,
     JailPolicy,
     Mechanism,
     ProgramBounds,
@@ -213,7 +212,8 @@ class ProgramSession:
         try:
             with contextlib.suppress(OSError):
                 self._control.shutdown(socket.SHUT_WR)
-            self.report = _parse(self._from_warden(time.monotonic() + _GRACE_SECONDS))
+            message = self._from_warden(time.monotonic() + _GRACE_SECONDS)
+            self.report = WardenReport(**json.loads(message))
         finally:
             self._close()
 
@@ -337,11 +337,6 @@ class ProgramSession:
 
 def _ready_pid(message: bytes) -> int:
     if not message.startswith(READY):
-        reason = _parse(message).printed[-500:]
+        reason = WardenReport(**json.loads(message)).printed[-500:]
         raise EngineError(f"the isolation of a program was not set up: {reason}")
     return int(message.removeprefix(READY))
-
-
-def _parse(data: bytes) -> WardenReport:
-    report = WardenReport(**json.loads(data))
-    return WardenReport(EndReason(report.end), report.code, report.cpu_seconds, report.printed)

@@ -153,10 +153,10 @@ def enter_program_namespaces(bounds: ProgramBounds, uid: int) -> None:
     kernel.mount("tmpfs", SCRATCH, "tmpfs", flags, options)
 
 
-def restrict_files(mechanisms: frozenset[Mechanism], policy: JailPolicy) -> None:
+def restrict_files(policy: JailPolicy) -> None:
     """Let Landlock allow reads of the readable paths and writes to the scratch directory only."""
     rules = [(device, READ_FILE | WRITE_FILE) for device in DEVICES]
-    if Mechanism.NAMESPACES in mechanisms:
+    if Mechanism.NAMESPACES in policy.mechanisms:
         rules += [("/", READ), (SCRATCH, READ | WRITE)]
     else:
         rules += [(path, READ) for path in (*policy.readable, policy.empty_directory)]
@@ -182,14 +182,10 @@ def limit_resources(bounds: ProgramBounds, idle_bytes: int) -> None:
 
 
 def confine_program(
-    mechanisms: frozenset[Mechanism],
-    policy: JailPolicy,
-    bounds: ProgramBounds,
-    *,
-    uid: int,
-    idle_bytes: int,
+    policy: JailPolicy, bounds: ProgramBounds, *, uid: int, idle_bytes: int
 ) -> None:
     """Confine the calling process, which then runs untrusted code."""
+    mechanisms = policy.mechanisms
     os.chdir(SCRATCH if Mechanism.NAMESPACES in mechanisms else policy.empty_directory)
     if Mechanism.OWN_UID in mechanisms:
         become(uid)
@@ -197,7 +193,7 @@ def confine_program(
     kernel.forbid_new_privileges()
     kernel.die_with_parent(signal.SIGKILL)
     if Mechanism.LANDLOCK in mechanisms:
-        restrict_files(mechanisms, policy)
+        restrict_files(policy)
     limit_resources(bounds, idle_bytes)
     if Mechanism.SECCOMP in mechanisms:
         seccomp.restrict()

@@ -18,7 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from modnorm.sandbox.jail import confinement, interpreter, kernel, seccomp
@@ -44,7 +44,7 @@ class Jail:
     """The configuration that all programs of a zygote share."""
 
     policy: JailPolicy
-    mechanisms: frozenset[Mechanism]
+    """With the mechanisms that work here."""
     idle_bytes: int
 
 
@@ -70,8 +70,8 @@ class _Watch:
 
 def supervise(jail: Jail, bounds: ProgramBounds, control: socket.socket, channel: int) -> None:
     """Run one program and report its end on the control socket."""
-    uid = confinement.own_uid() if Mechanism.OWN_UID in jail.mechanisms else os.geteuid()
-    if Mechanism.NAMESPACES in jail.mechanisms:
+    uid = confinement.own_uid() if Mechanism.OWN_UID in jail.policy.mechanisms else os.geteuid()
+    if Mechanism.NAMESPACES in jail.policy.mechanisms:
         confinement.enter_program_namespaces(bounds, uid)
     output_read, output_write = os.pipe()
     ready_read, ready_write = os.pipe()
@@ -109,9 +109,7 @@ def _become_program(
         os.setsid()
         ready = _place_files(*files)
         os.umask(0o077)
-        confinement.confine_program(
-            jail.mechanisms, jail.policy, bounds, uid=uid, idle_bytes=jail.idle_bytes
-        )
+        confinement.confine_program(jail.policy, bounds, uid=uid, idle_bytes=jail.idle_bytes)
         os.write(ready, READY)
         os.close(ready)
     except BaseException as error:  # noqa: BLE001  # a fork must not return into the caller's stack
@@ -296,7 +294,7 @@ def main(project: str) -> None:
     idle_bytes = pages * resource.getpagesize() + 64 * 2**20
     status = _confine_zygote(policy)
     requests.send(pack(status))
-    jail = Jail(policy, frozenset(Mechanism(name) for name in status.mechanisms), idle_bytes)
+    jail = Jail(replace(policy, mechanisms=status.mechanisms), idle_bytes)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
