@@ -24,8 +24,8 @@ from modnorm.tasks.mathematics.expressions import (
     Point,
     constant,
     evaluate,
+    fold,
     negative,
-    pair,
     positive_points,
     read,
     show,
@@ -108,7 +108,7 @@ def equation(sides: Sequence[str]) -> tuple[str, str] | None:
                 return None
             solved = _solved(difference, symbols)
         if solved is None:
-            ratios = pair(values.multiply, constant(values.invert(first)), difference)
+            ratios = fold(values.multiply, constant(values.invert(first)), difference)
             solved = "", f"equation in {show(symbols, evaluate(ratios, symbols))}"
     except (ExpressionSyntaxError, ArithmeticError, ValueError):
         return None
@@ -120,7 +120,7 @@ def _difference(sides: Sequence[str]) -> tuple[Expression, frozenset[str]]:
     """Return the first side minus the last, and the symbols of all sides."""
     read_sides = [read(side) for side in sides]
     symbols = frozenset[str]().union(*(names for _, names in read_sides))
-    return pair(values.add, read_sides[0][0], negative(read_sides[-1][0])), symbols
+    return fold(values.add, read_sides[0][0], negative(read_sides[-1][0])), symbols
 
 
 def _solved(difference: Expression, symbols: frozenset[str]) -> tuple[str, str] | None:

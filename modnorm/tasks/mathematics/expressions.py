@@ -33,13 +33,7 @@ def after(outer: Callable[[Value], Value], inner: Expression) -> Expression:
     return lambda point: outer(inner(point))
 
 
-def pair(
-    operation: Callable[[Value, Value], Value], left: Expression, right: Expression
-) -> Expression:
-    return lambda point: operation(left(point), right(point))
-
-
-def fold(operation: Callable[[Value, Value], Value], operands: Sequence[Expression]) -> Expression:
+def fold(operation: Callable[[Value, Value], Value], *operands: Expression) -> Expression:
     """Return operation(... operation(first, second) ..., last)."""
     if len(operands) == 1:
         return operands[0]
@@ -194,7 +188,7 @@ class _Reader:
         while (sign := self._take("+", "-")) is not None:
             term = self._product()
             terms.append(term if sign == "+" else negative(term))
-        return fold(values.add, terms)
+        return fold(values.add, *terms)
 
     def _product(self) -> Expression:
         factors = [self._signed()]
@@ -207,7 +201,7 @@ class _Reader:
             elif self._starts_factor():
                 factors.append(self._power())
             else:
-                return fold(values.multiply, factors)
+                return fold(values.multiply, *factors)
 
     def _signed(self) -> Expression:
         minus = False
@@ -224,7 +218,7 @@ class _Reader:
         self._depth -= len(tower) - 1
         power = tower.pop()
         while tower:
-            power = pair(values.power, tower.pop(), power)
+            power = fold(values.power, tower.pop(), power)
         return power
 
     def _factorial(self) -> Expression:
@@ -282,7 +276,7 @@ class _Reader:
         if _NUMBER.match(self._text, self._at):
             raise ExpressionSyntaxError("two numbers without an operation")
         if match[0].isdigit() and _MIXED.match(self._text, self._at):
-            return fold(values.add, [number, self._command()])
+            return fold(values.add, number, self._command())
         return number
 
     def _literal(self, match: re.Match[str]) -> Expression:
@@ -328,7 +322,7 @@ class _Reader:
     def _constructs(self) -> Mapping[str, Callable[[], Expression]]:
         return {
             "frac": self._fraction,
-            "binom": lambda: pair(values.binomial, self._argument(), self._argument()),
+            "binom": lambda: fold(values.binomial, self._argument(), self._argument()),
             "sqrt": self._root,
             "log": self._logarithm,
             "lfloor": lambda: self._enclosed(values.floor, "\\rfloor"),
@@ -338,12 +332,12 @@ class _Reader:
 
     def _fraction(self) -> Expression:
         upper, lower = self._argument(), self._argument()
-        return pair(values.multiply, upper, after(values.invert, lower))
+        return fold(values.multiply, upper, after(values.invert, lower))
 
     def _root(self) -> Expression:
         degree = self._bracketed("[") if self._peek() == "[" else constant(Fraction(2))
         radicand = self._bracketed("(") if self._peek() == "(" else self._argument()
-        return pair(values.root, degree, radicand)
+        return fold(values.root, degree, radicand)
 
     def _enclosed(self, outer: Callable[[Value], Value], closing: str) -> Expression:
         content = self.sum()
@@ -357,7 +351,7 @@ class _Reader:
             return self._function(f"arc{name}")
         exponent = self._exponent() if self._take("^") is not None else None
         value = after(elementary(_FUNCTIONS[name]), self._function_argument())
-        return value if exponent is None else pair(values.power, value, exponent)
+        return value if exponent is None else fold(values.power, value, exponent)
 
     def _logarithm(self) -> Expression:
         """Parse a logarithm; the default base is ten."""
@@ -365,7 +359,7 @@ class _Reader:
         base = self._argument() if based else constant(Fraction(10))
         logarithm = after(elementary("log"), self._function_argument())
         divisor = after(values.invert, after(elementary("log"), base))
-        return pair(values.multiply, logarithm, divisor)
+        return fold(values.multiply, logarithm, divisor)
 
     def _function_argument(self) -> Expression:
         r"""Parse `(...)` or `{...}`, or a product up to the next sign, operator or function.
@@ -378,7 +372,7 @@ class _Reader:
         factors = [self._signed()]
         while self._starts_factor() and not self._starts_function():
             factors.append(self._power())
-        return fold(values.multiply, factors)
+        return fold(values.multiply, *factors)
 
     def _descend(self) -> None:
         self._depth += 1

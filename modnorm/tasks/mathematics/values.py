@@ -181,7 +181,7 @@ def are_close(left: Value, right: Value) -> bool:
     return bool(abs(one - other) <= _NEGLIGIBLE * max(1, abs(one), abs(other)))
 
 
-def show(value: Value, digits: int = DIGITS_SHOWN) -> str:
+def show(value: Value, digits: int) -> str:
     """Return the canonical text of a value: `-2/3`, `1.4142135623730950488`, `1+2i`."""
     if isinstance(value, Fraction):
         return str(value)
