@@ -126,8 +126,6 @@ def _difference(sides: Sequence[str]) -> tuple[Expression, frozenset[str]]:
 def _solved(difference: Expression, symbols: frozenset[str]) -> tuple[str, str] | None:
     """Return the symbol that a function is linear in, and the form of its solution."""
     name = _SOLVED_FOR if len(symbols) > 1 else next(iter(symbols))
-    if name not in symbols:
-        return None
     try:
         if not _is_linear(difference, name, positive_points(symbols)[0]):
             return None
@@ -318,8 +316,6 @@ def _form(text: str, nesting: int) -> str:
     if nesting == 0:
         return text_form(text)
     members = _members(text, nesting)
-    if len(members) == 1:
-        return members[0][1]
     named = len({name for name, _ in members if name}) > 1
     forms = sorted(f"{name}={form}" if named and name else form for name, form in members)
     return ", ".join(forms)

@@ -57,15 +57,11 @@ def inexact(value: Value) -> mpc:
 
 
 def add(left: Value, right: Value) -> Value:
-    if isinstance(left, Fraction) and isinstance(right, Fraction):
-        return bounded(left + right)
-    return bounded(inexact(left) + inexact(right))
+    return bounded(left + right)
 
 
 def multiply(left: Value, right: Value) -> Value:
-    if isinstance(left, Fraction) and isinstance(right, Fraction):
-        return bounded(left * right)
-    return bounded(inexact(left) * inexact(right))
+    return bounded(left * right)
 
 
 def negate(value: Value) -> Value:
