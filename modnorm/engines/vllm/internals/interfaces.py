@@ -26,11 +26,6 @@ BUSY = "Free memory on device"
 """Text of vLLM's message if other processes hold the memory that it needs."""
 
 
-def _compares(_: object) -> bool:
-    """Each start compares the settings that candidates need."""
-    return True
-
-
 def _is_executor(config: VllmConfig) -> bool:
     """The executor's class is a subclass of `Executor`."""
     return issubclass(Executor.get_class(config), Executor)
@@ -95,7 +90,6 @@ INTERFACES = (
             ".compilation_config.cudagraph_mode",
         ),
         removable_when="never: it protects each start",
-        self_test=_compares,
     ),
     RegisterEntry(
         name="executor",
