@@ -42,8 +42,11 @@ class Selection:
 
 
 def best(rewards: Floats, count: int) -> Indices:
-    """Return the candidates with the highest mean rewards; a lower index wins a tie."""
-    return np.argsort(-rewards.mean(axis=1), kind="stable")[:count]
+    """Return the candidates with the highest mean rewards; a lower index wins a tie.
+
+    Means are rounded as in the search. Otherwise the order of a sum decides ties.
+    """
+    return np.argsort(-rewards.mean(axis=1).round(12), kind="stable")[:count]
 
 
 def by_fewer_rows(rewards: Floats, count: int, rows: Indices) -> Selection:
