@@ -15,7 +15,7 @@ from sqlmodel import col, select
 from typing_extensions import override
 
 from modnorm.analysis.environments import CANARY, like_of
-from modnorm.errors import ModnormError
+from modnorm.errors import ForbiddenError, ModnormError, UnauthenticatedError
 from modnorm.services.aggregator.storage.database import Database
 from modnorm.services.aggregator.storage.tables import (
     OPEN,
@@ -216,12 +216,14 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
         try:
             status = await stub.GetStatus(request, timeout=STATUS_SECONDS, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            return status_pb2.Dependency(
-                name=name,
-                detail=str(from_rpc_error(error)),
-                remedy=f"start the {name}, or fix its address in the aggregator's settings; "
-                "its log contains other errors",
+            met = from_rpc_error(error)
+            remedy = (
+                "set MODNORM_TOKEN_FILE of the aggregator to a token with the role internal"
+                if isinstance(met, UnauthenticatedError | ForbiddenError)
+                else f"start the {name}, or fix its address in the aggregator's settings; "
+                "its log contains other errors"
             )
+            return status_pb2.Dependency(name=name, detail=str(met), remedy=remedy)
         unusable = [one for one in status.dependencies if not one.usable]
         return status_pb2.Dependency(
             name=name,

@@ -1,12 +1,17 @@
 """The aggregator's status of the lab."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import psycopg
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from modnorm.services.common.service_process import ANY_PORT, start_service
+from modnorm.services.common.settings import SamplerSettings
+from modnorm.services.sampler.server import build as build_sampler
 from modnorm.v1 import status_pb2, status_pb2_grpc
+from modnorm.wire.tokens import Role, add_token, make_token
 from tests.services.aggregator.world import on_both_databases
 from verification.labs.waiting import HANG_SECONDS
 
@@ -73,6 +78,20 @@ async def test_a_token_that_cannot_be_read_is_named(start_lab, tmp_path):
         assert "MODNORM_TOKEN_FILE" in found["sampler"].remedy
         token.write_text("of this lab")
         assert "cannot read" not in by_name(await status(lab))["sampler"].detail
+
+
+async def test_a_token_that_a_neighbour_refuses_is_named(start_lab, tmp_path):
+    accepted = tmp_path / "tokens.yaml"
+    add_token(accepted, make_token("aggregator", [Role.INTERNAL])[1])
+    settings = SamplerSettings(
+        bind_address=ANY_PORT, cache_dir=tmp_path / "cache", accepted_tokens=accepted, stop_grace=0
+    )
+    async with AsyncExitStack() as stack:
+        target = await start_service(build_sampler(settings), stack)
+        async with start_lab(sampler_target=target) as lab:
+            sampler = by_name(await status(lab))["sampler"]
+    assert not sampler.usable
+    assert "MODNORM_TOKEN_FILE" in sampler.remedy
 
 
 @pytest.mark.integration
