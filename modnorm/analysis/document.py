@@ -271,10 +271,15 @@ def describe_lost_search(document: ResultsDocument) -> str | None:
     best = max(expert["selection_reward"] for expert in experts)
     if best > base:
         return None
+    advice = (
+        "The base answers all of them right: take harder rows."
+        if document["base"]["selection_accuracy"] == 1
+        else "The radius may be too large or too small: `modnorm tune` or `modnorm match` chooses "
+        "one."
+    )
     return (
         f"No candidate scored above the base on the selection rows (best reward {best:.4f}, base "
-        f"reward {base:.4f}). The radius may be too large or too small: `modnorm tune` or "
-        "`modnorm match` chooses one."
+        f"reward {base:.4f}). {advice}"
     )
 
 

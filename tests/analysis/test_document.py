@@ -129,6 +129,14 @@ def test_a_search_without_a_better_candidate_is_told(run):
     assert report_parts(document)["lost"] == told
 
 
+def test_a_base_that_is_always_right_does_not_question_the_radius(run):
+    document = results_document(run)
+    document["base"]["selection_reward"] = document["base"]["selection_accuracy"] = 1.0
+    told = describe_lost_search(document)
+    assert told is not None
+    assert "radius" not in told.lower()
+
+
 def test_a_state_whose_metric_is_no_share_of_rows_has_no_interval(make_run):
     run = make_run(prefixes=(12,), sizes=(1,))
     state = StateRow(3, "a" * 64, reported=True, heldout_metric=0.5, heldout_answers=60)
