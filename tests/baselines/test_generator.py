@@ -28,7 +28,7 @@ LAYOUT = physical_layout(CONFIG.to_dict())
 EXAMPLES = [
     Example(tuple(range(1, 4 + index)), (5 + index, 6 + index, 7 + index)) for index in range(6)
 ]
-SETTINGS = PreparationSettings(epochs=2, batch=4, cycle=1)
+SETTINGS = PreparationSettings(epochs=2, batch=4, cycle=1, max_length=11)
 
 
 def make_model():
@@ -42,6 +42,8 @@ def state_of(model):
 
 def test_amplitudes_are_those_of_one_network_a_tensor():
     generator = Generator(LAYOUT, seed=7)
+    inner_weights = generator.inner.detach()
+    assert -(5**-0.5) <= inner_weights.min() < -0.4 < 0.4 < inner_weights.max() <= 5**-0.5
     features = torch.randn((len(LAYOUT), 5), generator=torch.Generator().manual_seed(1))
 
     found = generator(features)
@@ -83,6 +85,10 @@ def test_a_generator_round_trips_and_belongs_to_its_model():
     broken["weights"]["outer"] = broken["weights"]["outer"][:-8]
     with pytest.raises(InvalidInputError, match="not the weights"):
         Generator.from_json(json.dumps(broken), LAYOUT)
+    with torch.no_grad():
+        again.outer[0, 0] = torch.nan
+    with pytest.raises(InvalidInputError, match="not finite"):
+        Generator.from_json(again.to_json({}), LAYOUT)
     for text in ("{}", "[1]"):
         with pytest.raises(InvalidInputError, match=r"not a generator: [^\n]*$"):
             Generator.from_json(text, LAYOUT)
@@ -92,10 +98,11 @@ def test_a_generator_round_trips_and_belongs_to_its_model():
 
 
 def test_the_meta_gradient_touches_only_the_generator(monkeypatch):
-    model, seen = make_model(), []
+    model, seen, steps = make_model(), [], []
     before = state_of(model)
 
     def leave_the_model(self, batch, optimiser, rate):
+        steps.append((len(batch), rate))
         seen.append(
             all(value.grad is None for value in model.parameters())
             and all(torch.equal(value, before[name]) for name, value in model.named_parameters())
@@ -106,6 +113,7 @@ def test_the_meta_gradient_touches_only_the_generator(monkeypatch):
     learned = prepare(model, LAYOUT, EXAMPLES, replace(SETTINGS, rate=1e6))
 
     assert seen == [True] * 4
+    assert steps == [(4, 1e-5), (2, 0.5e-5)] * 2  # the rate falls linearly in each cycle
     changed = [
         name
         for name, parameter in learned.named_parameters()
@@ -118,7 +126,7 @@ def test_the_meta_gradient_is_that_of_the_step_of_mezo():
     """Compare with finite differences of the loss after the step, along one amplitude."""
     work = module._Preparation(make_model().double(), LAYOUT, SETTINGS)
     work._generator.double()
-    base = {name: value.detach() for name, value in work._weights.items()}
+    base = {name: value.detach().clone() for name, value in work._weights.items()}
     omega = tensor_weights({tensor.name: tensor.shape for tensor in LAYOUT}, 4)
     start = torch.linspace(0.5, 1.5, len(LAYOUT), dtype=torch.float64)
     scale = normaliser(start.tolist(), omega)
@@ -135,6 +143,7 @@ def test_the_meta_gradient_is_that_of_the_step_of_mezo():
         with torch.no_grad():
             slope = (loss_at(start + step) - loss_at(start - step)) / 0.06
         assert gradient[place].item() == pytest.approx(slope.item(), rel=0.02)
+    work._train_model(EXAMPLES[:2], work._reset(), rate=0.0)
     assert all(torch.equal(base[name], value) for name, value in work._weights.items())
 
 
@@ -148,6 +157,8 @@ def test_a_preparation_is_repeatable_and_restores_the_model():
     second = prepare(make_model(), LAYOUT, EXAMPLES, SETTINGS)
 
     assert first.to_json({}) == second.to_json({})
+    with pytest.raises(InvalidInputError, match="more than 10"):
+        prepare(model, LAYOUT, EXAMPLES, replace(SETTINGS, max_length=10))
     other = prepare(make_model(), LAYOUT, EXAMPLES, replace(SETTINGS, seed=39))
     assert other.to_json({}) != first.to_json({})
     assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]

@@ -48,6 +48,9 @@ def test_a_failed_candidate_is_excluded_from_a_step():
     assert step.rate == as_float32(0.1)
     with pytest.raises(PreconditionError, match="no candidate"):
         es_step((1,), (None,), alpha=0.3)
+    for sides in ((None, 0.5), (0.5, None)):
+        with pytest.raises(PreconditionError, match="no direction"):
+            mezo_step(1, *sides, epsilon=1e-3, rate=1e-6)
 
 
 def test_weights_of_embeddings_are_those_of_a_batch():

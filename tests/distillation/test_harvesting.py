@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from modnorm.distillation.harvesting import COUNTS, DATASET, Harvest
+from modnorm.distillation.harvesting import COUNTS, DATASET, Harvest, derived_seed
 from modnorm.search.answers import Answer
 from modnorm.spec import HarvestSpec
 from modnorm.tasks import get_task
@@ -78,6 +78,7 @@ def test_a_dataset_has_the_answers_with_their_experts(harvest):
     assert lines_of(made)[0]["expert"] == {"candidate": 5, "rank": 1, "sample": 0}
     seeds = [seed for _, row_seeds in model.asked for seed in row_seeds]  # type: ignore[attr-defined]
     assert len(set(seeds)) == len(seeds)
+    assert seeds[0] == derived_seed("row", derived_seed("sample", 42, 0), 0)
 
 
 def test_an_interrupted_harvest_asks_the_missing_experts_and_ends_in_the_same_bytes(harvest):
