@@ -177,6 +177,19 @@ def test_a_hang_fails_the_job_at_the_engine_even_if_the_background_job_ends(
     ]
 
 
+def test_each_judged_answer_is_a_sign_of_life(stage, aggregator, add_job, monkeypatch):
+    beaten, judged = threading.Event(), []
+
+    def wait_after_the_first(job_id):
+        judged.append(job_id)
+        assert len(judged) == 1 or beaten.wait(20), "no sign of life"
+
+    monkeypatch.setattr(stage.runner.scorer._judging, "beat", beaten.set)
+    stage.before = wait_after_the_first
+    run_job(stage.runner, add_job())
+    assert set(aggregator.reports) == {"a"}
+
+
 def test_at_most_one_report_runs_in_the_background():
     background, noted, free = BackgroundReport(), [], threading.Event()
 

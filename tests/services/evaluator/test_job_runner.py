@@ -91,6 +91,7 @@ def test_a_failed_job_gives_no_score_and_does_not_end_the_worker(
     assert failure.kind == kind
     assert failure.reason
     assert failure.lease.token == 7
+    assert not runner._heartbeats._leases
     run_job(runner, add_job("good"))
     assert set(aggregator.reports) == {"good"}
 

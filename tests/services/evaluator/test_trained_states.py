@@ -89,3 +89,10 @@ def test_a_generator_proposes_the_coefficients_of_a_candidate(
     assert header.normaliser == scale
     expected = all_float32([job.descriptor.radius * (scale * one) for one in raw])
     assert tuple(header.descriptor.coefficients) == expected
+
+    rebuilt = add_job("b")
+    rebuilt.experiment_id, rebuilt.generator_digest = "experiment", digest
+    rebuilt.descriptor.CopyFrom(header.descriptor)
+    rebuilt.descriptor.coefficients[0] *= 2
+    run_job(runner, rebuilt)
+    assert aggregator.reports["b"].descriptor == rebuilt.descriptor
