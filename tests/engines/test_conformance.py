@@ -299,10 +299,15 @@ def test_a_rebuilt_candidate_gives_the_same_answers(
         assert answers(engine, prompts) == first
 
 
-def test_closing_aborts_and_leaves_no_trace(engine: Engine, prompts: Prompts) -> None:
+def test_closing_aborts_and_leaves_no_trace(
+    engine: Engine, checkpoint: Checkpoint, prompts: Prompts
+) -> None:
     before = answers(engine, prompts)
     with closing(engine.generate(prompts, LIMITS)) as completions:
         next(completions)
+        engine.rebase(None)  # changes nothing
+        with pytest.raises(PreconditionError, match="request"):
+            engine.rebase(lineage_of(checkpoint))
     assert answers(engine, prompts) == before
 
 

@@ -139,6 +139,8 @@ def test_a_shared_prefix_is_read_once(exact: Checkpoint, max_rows: int) -> None:
     assert sum(rows for rows, _ in passes[1:]) == 5
     assert max(columns for _, columns in passes[1:]) == 3
     assert texts(engine, prompts) == reference(exact, prompts)
+    nested = [prompts[0], system]
+    assert texts(engine, nested) == reference(exact, nested)
 
 
 def test_cache_budget_bounds_the_slots(bundled_engine: TransformersEngine) -> None:
