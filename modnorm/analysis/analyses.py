@@ -53,23 +53,22 @@ class Analysis:
 
 def analyze(runs: Sequence[Run], reference: str | None = None) -> Analysis:
     """Return every analysis that some runs have data for."""
-    if not runs:
-        return Analysis(None, {})
     frame = partial(frames.read_runs, runs, frames.name_runs(runs))
-    candidates, votes = frame(frames.candidates), frame(frames.votes)
-    verdicts = 100 * _arrays(votes, "correct")
-    ensembles = frame(frames.ensembles).join(verdicts.rename("verdicts"), on=PLACE)
-    chosen = choose_reference(ensembles, reference)
-    scaling = population_scaling(ensembles)
-    tables = {
-        "population-scaling": scaling,
-        "budget-differences": budget_differences(ensembles, chosen),
-        "observed-reductions": observed_reduction(scaling, chosen),
-    }
+    ensembles, candidates = frame(frames.ensembles), frame(frames.candidates)
+    votes = frame(frames.votes)
+    chosen = choose_reference(ensembles if len(ensembles) else candidates, reference)
+    tables: dict[str, pd.DataFrame] = {}
+    if len(ensembles):
+        ensembles = with_verdicts(ensembles, votes)
+        scaling = population_scaling(ensembles)
+        tables["population-scaling"] = scaling
+        tables["budget-differences"] = budget_differences(ensembles, chosen)
+        tables["observed-reductions"] = observed_reduction(scaling, chosen)
     if len(candidates):
-        tables |= _tails(candidates, chosen, sorted(set(ensembles["N"])))
+        populations = sorted(set(ensembles["N"])) if len(ensembles) else []
+        tables |= _tails(candidates, chosen, populations)
     # Experts of earlier versions left out rows whose votes were settled.
-    if len(whole := votes.dropna(subset="right_experts")):
+    if len(votes) and len(whole := votes.dropna(subset="right_experts")):
         tables |= _supports(whole, chosen)
     tables["times"] = frame(frames.times)
     return Analysis(chosen, {name: table for name, table in tables.items() if len(table)})
@@ -83,17 +82,23 @@ def _arrays(votes: pd.DataFrame, column: str) -> pd.Series:
     return pd.Series(list(found.values()), index, dtype=object)
 
 
-def population_scaling(ensembles: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy of each method at each (N, K), in percent.
+def with_verdicts(ensembles: pd.DataFrame, votes: pd.DataFrame) -> pd.DataFrame:
+    """Add `verdicts`: 100 for each row whose vote is right, else 0; missing without votes."""
+    if not len(votes):
+        return ensembles.assign(verdicts=None)
+    verdicts = 100 * _arrays(votes, "correct")
+    return ensembles.join(verdicts.rename("verdicts"), on=PLACE)
 
-    `verdicts` of an ensemble are 100 for each row whose vote is right, else 0.
-    """
+
+def population_scaling(ensembles: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracy of each method at each (N, K), in percent."""
 
     def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
         values = lines["accuracy"].tolist()
         if len(values) > 1:
             return mean_bounds(values, lines["verdicts"].tolist())
-        right = int(lines["verdicts"].iloc[0].sum() / 100)
+        verdicts = lines["verdicts"].iloc[0]
+        right = int(verdicts.sum() / 100) if isinstance(verdicts, np.ndarray) else None
         interval = accuracy_interval(values[0] / 100, int(lines["rows"].iloc[0]), right)
         return interval and interval.percent
 
@@ -108,11 +113,20 @@ def budget_differences(ensembles: pd.DataFrame, reference: str | None) -> pd.Dat
     Ensemble-Size Scaling").
     """
     pairs = paired(ensembles, reference, on=["K"])
+    if not len(pairs):
+        return pairs
     pairs = pairs.assign(difference=pairs["accuracy"] - pairs["reference_accuracy"])
 
     def bounds(lines: pd.DataFrame) -> ConfidenceInterval | None:
         sides = zip(lines["verdicts"], lines["reference_verdicts"], strict=True)
-        gaps = [one - other if len(one) == len(other) else None for one, other in sides]
+        gaps = [
+            one - other
+            if isinstance(one, np.ndarray)
+            and isinstance(other, np.ndarray)
+            and len(one) == len(other)
+            else None
+            for one, other in sides
+        ]
         return mean_bounds(lines["difference"].tolist(), gaps)
 
     summary = over_seeds(pairs, _COMPARED, "difference", bounds)
@@ -125,6 +139,8 @@ def observed_reduction(scaling: pd.DataFrame, reference: str | None) -> pd.DataF
     Means of equally many seeds are compared.
     """
     pairs = paired(scaling.assign(seed=0), reference, on=["K"])
+    if not len(pairs):
+        return pairs
     pairs = pairs[pairs["seeds"] == pairs["reference_seeds"]]
     largest = pairs.groupby(["model", "task", "K"])["reference_N"].transform("max")
     ahead = pairs[(pairs["reference_N"] == largest) & (pairs["mean"] > pairs["reference_mean"])]
@@ -168,6 +184,8 @@ def _survival_by_seed(candidates: pd.DataFrame, thresholds: Sequence[float]) -> 
 def _population_ratios(required: pd.DataFrame, reference: str | None) -> pd.DataFrame:
     """Return the required population of the reference over that of each method."""
     pairs = paired(required, reference, on=["threshold"])
+    if not len(pairs):
+        return pairs
     pairs = pairs.dropna(subset=["required", "reference_required"])
     ratio = pairs["reference_required"].astype(float) / pairs["required"].astype(float)
     keys = [*GROUP, "N", "reference_method", "reference_N", "threshold"]
@@ -185,7 +203,8 @@ def _selection_cutoffs(candidates: pd.DataFrame, populations: Sequence[int]) -> 
         .assign(N=population)
         for population in populations
     ]
-    return over_seeds(pd.concat(parts, ignore_index=True), _POOL, "reward_gain")
+    found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    return over_seeds(found, _POOL, "reward_gain") if len(found) else found
 
 
 def _supports(votes: pd.DataFrame, reference: str | None) -> dict[str, pd.DataFrame]:
@@ -228,6 +247,8 @@ def _decompositions(ensembles: pd.DataFrame, reference: str | None) -> dict[str,
     """Split accuracy differences to the reference in two terms: by seed, and the means."""
     names = ["accuracy", "p", "right", "experts", "correct"]
     pairs = paired(ensembles[[*PLACE, *names]], reference, on=["K"])
+    if not len(pairs):
+        return {}
     sides = ["p", "right", "reference_p", "reference_right"]
     terms = [split_terms(*each) for each in pairs[sides].itertuples(index=False)]
     pairs = pairs.assign(

@@ -51,7 +51,7 @@ def over_seeds(
 
 def choose_reference(table: pd.DataFrame, named: str | None) -> str | None:
     """Return the method that others are compared with."""
-    methods = list(dict.fromkeys(table["method"]))
+    methods = list(dict.fromkeys(table["method"])) if len(table) else []
     if named is not None and named not in methods:
         raise InvalidInputError(
             f"no run is of the method {named!r}",
@@ -65,10 +65,9 @@ def choose_reference(table: pd.DataFrame, named: str | None) -> str | None:
 
 
 def paired(table: pd.DataFrame, reference: str | None, on: Sequence[str] = ()) -> pd.DataFrame:
-    """Pair the rows of each method with those of the reference on one model, task and seed.
-
-    Without a reference there are no pairs.
-    """
+    """Pair the rows of each method with those of the reference on one model, task and seed."""
+    if reference is None or not len(table):
+        return pd.DataFrame()
     keys = [name for name in GROUP if name != "method"] + ["seed", *on]
     is_reference = table["method"] == reference
     theirs = table[is_reference]

@@ -86,13 +86,6 @@ def test_one_seed_has_the_interval_of_its_rows(runs):
     }
 
 
-def test_methods_without_a_common_seed_have_no_differences(runs):
-    analysis = analyze([runs["modular_norm", 3][0], runs["randopt", 5][0]])
-    assert analysis.reference == "randopt"
-    assert not {"budget-differences", "decomposition", "population-ratios"} & {*analysis.tables}
-    assert len(analysis.tables["population-scaling"]) == 12
-
-
 def test_differences_are_paired_by_seed_across_budgets(runs, tables):
     found = tables["budget-differences"].set_index(["N", "reference_N", "K"])
     assert len(found) == 12
