@@ -103,9 +103,14 @@ def define_ensemble(
             field=_FIELD,
             remedy="copy the whole directory of the run",
         )
-    descriptors = dict(run.descriptors())
-    if not scale_map.active:  # the base has no coefficients to resolve
-        descriptors = {index: each.resolved(()) for index, each in descriptors.items()}
+    found, experts = dict(run.descriptors()), []
+    for index in ensemble.experts:
+        descriptor = found.get(index)
+        if descriptor is not None and not scale_map.active:  # the base has nothing to resolve
+            descriptor = descriptor.resolved(())
+        if descriptor is None or descriptor.coefficients is None:
+            raise PreconditionError(f"the descriptor of expert {index} is missing", field=_FIELD)
+        experts.append(Expert(index, descriptor))
     task = task_identity(run.spec, run.provenance)
     rows = [json.loads(row) for row in run.rows("heldout")]
     require_equal_prompts(task.load(), rows, str(run.provenance.get("prompts_digest") or ""))
@@ -115,7 +120,7 @@ def define_ensemble(
         task=task,
         scale_map=scale_map,
         population=ensemble.population,
-        experts=tuple(Expert(index, descriptors[index]) for index in ensemble.experts),
+        experts=tuple(experts),
     )
 
 
