@@ -64,7 +64,7 @@ def tune(
 
     For randopt it is sigma. Every radius is tried with every seed; ties go to the smaller radius.
     The same command resumes an interrupted one; a finer grid reuses the trials of a coarser one. A
-    spec may name the artifact, DIR/radius.json, instead of a radius.
+    spec may name the artifact, {artifact: DIR/radius.json}, instead of a radius.
     """
     spec = read_unsettled_spec(spec_file)
     specs = _plan_trials(
@@ -189,7 +189,7 @@ def match(
     compared on the prompts of the first selection rows. Every radius has the same candidate seeds.
     Model, task, method, profile, pool and noise are those of the spec. The same command resumes
     an interrupted one; with other radii it repeats no measurement. A spec may name the artifact,
-    DIR/radius.json, instead of a radius.
+    {artifact: DIR/radius.json}, instead of a radius.
     """
     from modnorm.radius.artifact import MatchingSettings, check_count, check_method
     from modnorm.spec import located
@@ -299,7 +299,7 @@ def _conclude(
         return
     echo_table(*shown)
     echo(f"radius {document.radius:g}  {artifact.digest}")
-    say(f"written to {file}")
+    say(f"written to {file}; a spec names it as radius: {{artifact: {file}}}")
     tried = [one.radius for one in document.radii]
     means = {one.mean for one in document.radii if isinstance(one, GridRadius)}
     if len(tried) > 1 and len(means) == 1:

@@ -273,10 +273,13 @@ class MethodSpec(Section):
         if "sigma" in data and "name" in data:
             _check_sigma(data)
         for name in ("radius", "sigma"):
-            if isinstance(data.get(name), Mapping):
-                _check_artifact(name, data[name])
+            given = data.get(name)
+            if isinstance(given, str) and given.endswith(".json"):
+                raise field_fault(name, f"must be a number or `{{artifact: {given}}}`")
+            if isinstance(given, Mapping):
+                _check_artifact(name, given)
                 others = {key: value for key, value in data.items() if key != name}
-                return {**others, "radius_source": data[name]}
+                return {**others, "radius_source": given}
         return data
 
     @model_validator(mode="after")
