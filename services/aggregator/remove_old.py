@@ -6,15 +6,17 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 from sqlalchemy import delete, union
 from sqlalchemy import select as select_columns
+from sqlalchemy.engine import URL
 from sqlmodel import Session, SQLModel, col, select
 
-from modnorm.errors import ModnormError, NotFoundError
+from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 from modnorm.services.aggregator.experiments.run_directories import RunDirectories
 from modnorm.services.aggregator.storage.database import Database
-from modnorm.services.aggregator.storage.dialects import lock_table
+from modnorm.services.aggregator.storage.dialects import lock_table, parse_url
 from modnorm.services.aggregator.storage.lookups import lock_experiment
 from modnorm.services.aggregator.storage.tables import (
     TERMINAL,
@@ -81,6 +83,16 @@ _DAY = 86_400.0
 logger = logging.getLogger(__name__)
 
 
+def _require_file(url: URL) -> None:
+    """Refuse an SQLite file that does not exist, which SQLite would make."""
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        raise InvalidInputError(
+            f"there is no database {Path(url.database or '').absolute()}",
+            field="MODNORM_DATABASE_URL",
+            remedy="set it as for the aggregator",
+        )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Remove experiments that ended some days ago; the aggregator may run meanwhile."""
     parser = argparse.ArgumentParser(
@@ -96,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = read_settings(AggregatorSettings)
     configure_logging(settings.log_level)
     try:
+        _require_file(parse_url(settings.database_url))
         with closing(Database(settings.database_url)) as database:
             database.check_schema()
             limit, removed = time.time() - options.days * _DAY, 0

@@ -90,6 +90,18 @@ def test_the_program_removes_what_it_listed(old_experiment, world, capsys):
     assert json.loads(capsys.readouterr().err.splitlines()[-1])["experiments"] == 0
 
 
+@pytest.mark.usefixtures("database_url")
+def test_a_database_that_does_not_exist_is_not_made(monkeypatch, tmp_path, capsys):
+    monkeypatch.delenv("MODNORM_DATABASE_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        remove_old.main(["--days", "90"])
+    event = json.loads(capsys.readouterr().err.splitlines()[-1])["event"]
+    assert "MODNORM_DATABASE_URL" in event
+    assert str(tmp_path / "modnorm.db") in event
+    assert not (tmp_path / "modnorm.db").exists()
+
+
 def test_removal_waits_for_a_transaction_that_copies_results(world):
     old = world.select()
     world.work(old)
