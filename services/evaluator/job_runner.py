@@ -167,10 +167,11 @@ class JobRunner:
 
     def abandon(self) -> None:
         """Fail the job whose engine or judge hangs, release the others; from any thread."""
-        hangs, failed = "the engine shows no sign of life", self._at_engine
+        # Read first: the job in the background may end after its judge was overdue.
+        held, hangs, failed = self._held, "the engine shows no sign of life", self._at_engine
         if self.scorer.judge_hangs:
-            hangs, failed = "a judge does not return", self._begun[0]  # the job in the background
-        others = [job for job in self._held if job is not failed]
+            hangs, failed = "a judge does not return", held[0]  # the job in the background
+        others = [job for job in held if job is not failed]
         logger.error("abandoned: %s", hangs)
         if failed is not None:
             with naming(**_names(failed)):

@@ -177,6 +177,31 @@ def test_a_hang_fails_the_job_at_the_engine_even_if_the_background_job_ends(
     ]
 
 
+def test_a_judge_that_returns_during_the_abandonment_fails_no_other_job(
+    stage, aggregator, add_job, monkeypatch
+):
+    runner, scorer = stage.runner, type(stage.runner.scorer)
+    told: list[str] = []
+
+    def hangs(_scorer: object) -> bool:
+        """Was overdue; the job ends before the caller acts on it."""
+        stage.judge.set()
+        while any(job.lease.job_id == "a" for job in runner._begun):
+            threading.Event().wait(0.01)
+        return True
+
+    def abandon():
+        with monkeypatch.context() as patch:
+            patch.setattr(scorer, "judge_hangs", property(hangs))
+            patch.setattr(runner._client, "fail", lambda lease, *_: told.append(lease.job_id))
+            runner.abandon()
+
+    stage.on_second = abandon
+    stage.run_both(add_job)
+    assert told == ["a"]  # fenced, since its report came first
+    assert aggregator.failures["b"].kind == messages.FAILURE_KIND_RELEASED
+
+
 def test_each_judged_answer_is_a_sign_of_life(stage, aggregator, add_job, monkeypatch):
     beaten, judged = threading.Event(), []
 
