@@ -6,6 +6,7 @@ import re
 import string
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -205,8 +206,9 @@ SEARCHED = 65_536
 """Characters of a completion that are searched: the first, or with `match: last` the last."""
 MAX_ANSWER = 1000
 """Longest extracted answer in characters; a longer one is dropped."""
-_MATCHING = "re2-1"
-"""Version of the matching, which is part of the scorer's digest."""
+_MATCHING, _MATCHING_EMPTY = "re2-1", "re2-2"
+"""Versions of the matching, part of the scorer's digest. The second is of expressions that match
+an empty text; the first took such a match for the answer."""
 _COMPARING: Mapping[str, Mapping[str, str]] = {
     "number": {"comparing": "number-2"},
     "mathematics": {"comparing": "mathematics-3"},
@@ -248,7 +250,9 @@ class DeclaredTask(AnswerTask):
         self._declaration = declaration
         self._pattern = compile_expression(declaration.extract.regex)
         self._form = COMPARISONS[declaration.compare]
-        content = {**declaration.model_dump(mode="json"), "matching": _MATCHING}
+        may_be_empty = not all(match[0] for match in self._pattern.finditer(" a"))
+        matching = _MATCHING_EMPTY if may_be_empty else _MATCHING
+        content = {**declaration.model_dump(mode="json"), "matching": matching}
         content |= _COMPARING.get(declaration.compare, {})
         text = json.dumps(content, sort_keys=True)
         self._digest = hashlib.sha256(text.encode()).hexdigest()
@@ -309,7 +313,8 @@ class DeclaredTask(AnswerTask):
         first = self._declaration.extract.match == "first"
         text = completion[:SEARCHED] if first else completion[-SEARCHED:]
         # RE2 searches UTF-8, which cannot hold half a surrogate pair.
-        matches = self._pattern.finditer(text.encode("utf-8", "replace").decode())
+        text = text.encode("utf-8", "replace").decode()
+        matches = filter(itemgetter(0), self._pattern.finditer(text))
         match = next(matches, None) if first else next(iter(deque(matches, maxlen=1)), None)
         answer = None if match is None else match[self._pattern.groups]
         return answer if answer and len(answer) <= MAX_ANSWER else None

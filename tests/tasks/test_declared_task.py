@@ -94,6 +94,21 @@ def test_the_first_or_the_last_match_counts(declare):
     assert first.judge(row, text).correct
 
 
+@pytest.mark.parametrize("regex", ["[0-9]*", r"\b([0-9]*)\b", "(?s).*"])
+@pytest.mark.parametrize("match", ["first", "last"])
+def test_an_empty_match_is_no_answer(declare, regex, match):
+    task = load_task(declare(extract={"regex": regex, "match": match}, compare="number"))
+    row = task.parse({"country": "c", "capital": "12"})
+    assert task.judge(row, "it is 12, my friend").correct
+    assert task.judge(row, "it is not known").vote is None
+
+
+def test_the_last_answer_counts_although_its_group_is_empty(declare):
+    task = load_task(declare())
+    row = task.parse({"country": "c", "capital": "Paris"})
+    assert task.judge(row, "<answer>Paris</answer><answer></answer>").vote is None
+
+
 def test_expressions_take_linear_time(declare):
     # Backtracking would take some 2**10000 steps, and a bound in seconds would then be a score.
     task = load_task(declare(extract={"regex": "(?:a|a?)+!|=(.)"}, compare="exact"))
