@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -123,6 +123,7 @@ def _read_parquet(path: Path, source: str, field: str) -> Iterator[RawRow]:
 
     try:
         with ParquetFile(path) as file:
+            _refuse_repeated_columns(file.schema_arrow.names, source, field)
             batches = (batch.to_pylist() for batch in file.iter_batches())
             for number, row in enumerate(chain.from_iterable(batches), 1):
                 yield f"row {number}", row
@@ -141,11 +142,7 @@ def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.DictReader(lines, strict=True)
-            headings = Counter(reader.fieldnames or ())
-            if twice := next((name for name, count in headings.items() if name and count > 1), ""):
-                raise InvalidInputError(
-                    f"{source}, line 1: two columns are named {twice!r}", field=field
-                )
+            _refuse_repeated_columns(reader.fieldnames or (), f"{source}, line 1", field)
             for row in reader:
                 place = f"line {reader.line_num}"
                 if None in row or None in row.values():
@@ -161,6 +158,12 @@ def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
         raise InvalidInputError(
             f"{source} is no readable CSV file: {error}", field=field
         ) from error
+
+
+def _refuse_repeated_columns(names: Iterable[str], place: str, field: str) -> None:
+    """Refuse two columns of one name; a row would hold only the last."""
+    if twice := next((name for name, count in Counter(names).items() if name and count > 1), ""):
+        raise InvalidInputError(f"{place}: two columns are named {twice!r}", field=field)
 
 
 def _cell(text: str) -> str:

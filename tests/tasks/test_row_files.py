@@ -58,6 +58,13 @@ def test_broken_json_is_refused_at_one_place(tmp_path, name, content, fault):
         read(path)
 
 
+def test_parquet_columns_of_one_name_are_refused(tmp_path):
+    path = tmp_path / "rows.parquet"
+    write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
+    with pytest.raises(InvalidInputError, match="two columns are named 'a'"):
+        list(read_file(path, "rows.parquet", field="task.heldout"))
+
+
 @pytest.mark.parametrize(
     "column",
     [
