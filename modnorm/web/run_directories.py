@@ -79,8 +79,11 @@ class DirectoryCatalog:
 
     def _paths_by_name(self) -> Mapping[str, Path]:
         found = dict.fromkeys(run for path in self._paths for run in runs_inside(path))
-        names = [path.name for path in found]
-        return {
-            path.name if names.count(path.name) == 1 else f"{number}-{path.name}": path
-            for number, path in enumerate(found, 1)
-        }
+        names, paths = [path.name for path in found], {}
+        for number, path in enumerate(found, 1):
+            name, is_taken = path.name, names.count(path.name) > 1
+            while is_taken:
+                name = f"{number}-{name}"
+                is_taken = name in names
+            paths[name] = path
+        return paths

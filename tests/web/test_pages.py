@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 
 from modnorm.analysis.parquet_files import read_answers, read_votes, write_answers
+from modnorm.web.app import build_app
+from modnorm.web.run_directories import DirectoryCatalog
 from tests.pages import Page
 
 
@@ -30,6 +32,16 @@ def test_runs_are_listed_finished_or_not(read):
     unfinished = read("/runs/second")
     assert "has not finished" in unfinished.words
     assert "/runs/second/candidates" not in unfinished.links
+
+
+def test_runs_of_one_name_hide_no_other(send, tmp_path):
+    places = [tmp_path / place for place in ("a/x", "b/x", "c/1-x", "c/2-x")]
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "spec.json").write_text("{}")
+    app = build_app(DirectoryCatalog([tmp_path / folder for folder in "abc"]))
+    links = set(Page(send(app, "GET", "/").text).links)
+    assert len([link for link in links if link.startswith("/runs/")]) == len(places)
 
 
 def test_a_run_shows_votes_with_intervals_and_its_figures(read, get, runs):
