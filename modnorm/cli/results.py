@@ -16,16 +16,25 @@ if TYPE_CHECKING:
 
 
 def write_results(
-    client: Client, experiment: experiments.Experiment, directory: RunDirectory
+    client: Client,
+    experiment: experiments.Experiment,
+    directory: RunDirectory,
+    *,
+    of_suite: bool = False,
 ) -> None:
-    """Fetch a finished experiment, write its files, and print remarks on them."""
+    """Fetch a finished experiment, write its files, and print remarks on them.
+
+    Remarks on a cell of a suite begin with its id.
+    """
     from modnorm.analysis.document import remarks
     from modnorm.analysis.run import load_run
     from modnorm.client.fetching import save_run
 
     save_run(client, experiment.id, directory.path)
     for name, remark in remarks(load_run(directory.path).document).items():
-        if remark and name != "overlap":  # the lab told of it at the start
+        if remark and of_suite:
+            note(f"{directory.path.name}: {remark}")
+        elif remark and name != "overlap":  # the lab told of it at the start
             note(remark)
 
 

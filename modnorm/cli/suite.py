@@ -219,7 +219,7 @@ def _run_cells(
                 directory=directory,
                 journal=journal,
                 submit=submit,
-                finish=partial(write_results, client),
+                finish=partial(write_results, client, of_suite=True),
                 in_flight=in_flight or (1 if embedded else _IN_FLIGHT_IN_A_LAB),
                 patience=0.0 if embedded else _PATIENCE_SECONDS,
                 listen=listen,

@@ -239,6 +239,29 @@ def test_a_cell_that_trains_shows_its_updates(
     assert "selecting, 2/8" in err
 
 
+def test_remarks_on_results_name_their_cell(
+    modnorm, serve, servicer, write_suite, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("modnorm.suites.runner.FIRST_PAUSE", 0.001)
+    ended = experiments.Experiment(id="e1", state=experiments.EXPERIMENT_STATE_SUCCEEDED)
+    target = serve(
+        servicer(
+            CreateExperiment=lambda *_: experiments.CreateExperimentResponse(experiment=ended),
+            GetExperiment=lambda *_: experiments.GetExperimentResponse(experiment=ended),
+        )
+    )
+    file, out = write_suite(), tmp_path / "out"
+    (cell,) = load_suite(file).cells
+
+    def save(_client, _id, directory):
+        results = {**small_results(cell.spec.model_dump(mode="json")), "overlap": 2}
+        (directory / "results.json").write_text(json.dumps(results))
+
+    monkeypatch.setattr("modnorm.client.fetching.save_run", save)
+    _, _, err = modnorm("suite", "run", file, "--server", target, "--out", out)
+    assert f"note: {cell.id}: 2 of 4 held-out rows have the prompts of selection rows" in err
+
+
 def test_a_suite_does_not_run_inside_the_directory_of_a_run(refusal, claim, write_suite, tmp_path):
     run = claim(tmp_path / "run")
     err = refusal("suite", "run", write_suite(), "--out", run)
