@@ -134,7 +134,8 @@ def plan(
     spec_file: SpecFile,
     *,
     like: Annotated[
-        Path | None, opt("--like RUN", "Finished run of the same model; its speed is used.")
+        Path | None,
+        opt("--like RUN", "Finished run of the same model and task; its speed is used."),
     ] = None,
     gpu: Annotated[
         str | None, opt("--gpu NAME", "H100 or H200 [default: that of this machine].")
@@ -155,6 +156,8 @@ def plan(
     require_known(gpu)
     spec = seeded(read_spec(spec_file), seed)
     rate = rate_of_run(like) if like is not None else None
+    if rate and rate.measured and rate.measured != (spec.model.name, spec.task.name):
+        note(f"{like} is a run of {' on '.join(rate.measured)}: this spec's speed may differ")
     with located(spec_file):
         estimate = estimate_cost(spec, rate, gpu=gpu)
     if emit_json({**asdict(estimate), "workers": workers}):

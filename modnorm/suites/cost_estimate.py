@@ -70,6 +70,8 @@ class Rate:
     start_seconds: float = 0.0
     """Of the start of an engine."""
     calibration_seconds: float = 0.0
+    measured: tuple[str, str] | None = None
+    """Model and task of the measured run, which decide the speed."""
 
     def phases(self, searched: float, voted: float) -> dict[str, float]:
         """Return the seconds by phase for numbers of evaluations."""
@@ -184,12 +186,14 @@ def rate_of_run(directory: Path) -> Rate:
     if not len(whole):
         raise InvalidInputError(f"no candidate of {directory} was scored", field="like")
     phases = cast("Mapping[str, float]", timings.get("phases", {}))
+    spec = run.document["spec"]
     return Rate(
         float(whole.mean()) / data["selection"]["rows"],
         str(directory),
         heldout_seconds=float(voted.mean()) / data["heldout"]["rows"] if len(voted) else None,
         start_seconds=phases.get(STARTING, 0.0),
         calibration_seconds=phases.get("calibrating", 0.0),
+        measured=(spec["model"]["name"], spec["task"]["name"]),
     )
 
 

@@ -121,6 +121,11 @@ def test_plan_takes_the_speed_of_a_finished_run(modnorm, modnorm_json, spec_file
     expected = estimate["evaluations"] - 2.5 * 50
     assert estimate["hours"] == expected * 2.0 / 3600
     assert estimate["basis"] == str(run)
+    _, _, err = modnorm("plan", spec_file, "--like", run)
+    assert err.startswith(f"note: {run} is a run of model on task: ")
+    spec = load_spec(spec_file).model_dump(mode="json")
+    (run / "results.json").write_text(json.dumps(small_results(spec)))
+    assert modnorm("plan", spec_file, "--like", run)[2] == ""
 
 
 def test_tasks_and_methods_are_those_of_the_registries(modnorm, modnorm_json):
