@@ -55,6 +55,9 @@ _CREDENTIALS_FIELD = "MODNORM_TOKEN_FILE"
 _PASSING = (UnavailableError, UnauthenticatedError)
 """Errors that pass: the aggregator returns, or the worker's token is replaced."""
 
+_REFUSALS = (UnauthenticatedError, ForbiddenError)
+"""Errors of a token, which an operator replaces."""
+
 ResultT = TypeVar("ResultT")
 
 logger = logging.getLogger(__name__)
@@ -68,6 +71,8 @@ class AggregatorClient:
         self._version = version("modnorm")
         self._stub = stub
         self._shutdown = shutdown
+        self.is_refused = False
+        """Whether the aggregator refused this worker's token at the last claim."""
 
     def claim(
         self, model_digest: str = "", unfit_experiments: Collection[str] = ()
@@ -79,11 +84,22 @@ class AggregatorClient:
             model_digest=model_digest,
             unfit_experiments=unfit_experiments,
         )
+
+        def claim() -> messages.ClaimJobResponse:
+            try:
+                with call_errors():
+                    response = self._stub.ClaimJob(request, timeout=CALL_SECONDS)
+            except _REFUSALS:
+                self.is_refused = True
+                raise
+            self.is_refused = False
+            return response
+
         response = self._retry(
-            lambda: self._stub.ClaimJob(request, timeout=CALL_SECONDS),
+            claim,
             stop_when_event_set(self._shutdown.requested),
             sleep_using_event(self._shutdown.requested),
-            passing=(*_PASSING, ForbiddenError),
+            passing=(UnavailableError, *_REFUSALS),
             before_sleep=_log_waiting_claim,
         )
         return response.job if response.HasField("job") else None

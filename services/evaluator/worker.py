@@ -121,7 +121,7 @@ class Worker:
         self._listener = WorkListener(settings.broker_url, self._woken.set, self.name)
         self._watchdog = Watchdog(settings.stall_seconds)
         self._channel = open_channel(settings.aggregator_target, settings, CHANNEL_OPTIONS)
-        client = AggregatorClient(
+        self._client = client = AggregatorClient(
             JobServiceStub(self._channel), worker=self.name, shutdown=self._shutdown
         )
         self._scorer = JobScorer(
@@ -143,8 +143,9 @@ class Worker:
 
     @property
     def serving(self) -> bool:
-        """Whether the worker is connected to the broker and not stopping."""
-        return self._listener.is_connected and not self._shutdown.requested.is_set()
+        """Whether the worker is connected to the broker, not refused and not stopping."""
+        is_stopping = self._shutdown.requested.is_set()
+        return self._listener.is_connected and not self._client.is_refused and not is_stopping
 
     @property
     def hangs(self) -> bool:

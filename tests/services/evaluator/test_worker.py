@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from modnorm.errors import ForbiddenError, UnauthenticatedError
 from modnorm.services.common.queue import announce_work, make_celery
 from modnorm.services.common.settings import EvaluatorSettings
 from modnorm.services.evaluator.lease import CandidateLease
@@ -93,6 +94,17 @@ def test_an_idle_worker_asks_at_once_when_told_and_else_at_each_heartbeat_interv
                 announce_work(make_celery(settings.broker_url))
                 threading.Event().wait(0.02)
             aggregator.wait_for(job_id)
+
+
+@pytest.mark.parametrize("refusal", [ForbiddenError, UnauthenticatedError])
+def test_a_worker_whose_token_is_refused_is_not_serving(settings, aggregator, refusal):
+    aggregator.errors["ClaimJob"] = errors = [refusal("this token may not work")] * 1_000
+    with running(settings) as worker:
+        wait_until(lambda: worker._listener.is_connected, "the connection")
+        wait_until(lambda: aggregator.calls["ClaimJob"], "a claim")
+        wait_until(lambda: not worker.serving, "the refusal")
+        errors.clear()  # the token is replaced
+        wait_until(lambda: worker.serving, "a claim that is answered")
 
 
 def test_a_stop_releases_the_current_job(settings, aggregator, add_job):
