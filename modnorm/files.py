@@ -6,12 +6,14 @@ import json
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
+from uuid import uuid4
 
 from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
 
@@ -26,6 +28,8 @@ _PATH_ERRORS = frozenset(
 )
 """Errors that another path does not have."""
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+_DRAFT_SECONDS = 3_600.0
+"""Seconds without a write after which nobody writes a draft any more."""
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -105,6 +109,19 @@ def read_fault(error: Exception) -> str:
 def partial_path(path: Path) -> Path:
     """Return the temporary path of a file that is being written; a kill may leave it behind."""
     return path.with_name(f".{path.name}.part")
+
+
+def own_draft(path: Path) -> Path:
+    """Return a temporary path of a file that several processes may write at the same time."""
+    return path.with_name(f".{path.name}.{uuid4().hex}.part")
+
+
+def remove_old_drafts(folder: Path) -> None:
+    """Remove drafts below a folder that killed processes left an hour ago or earlier."""
+    for draft in folder.rglob(f".*.{'[0-9a-f]' * 32}.part"):
+        with suppress(OSError):  # another process removes it too
+            if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
+                draft.unlink()
 
 
 def canonical_json(content: object) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import time
-import uuid
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -17,7 +16,7 @@ from modnorm.client.connection import (
 from modnorm.client.run_directory import RunDirectory, hold
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import ModnormError, UnavailableError
-from modnorm.files import replaced_file
+from modnorm.files import own_draft, remove_old_drafts, replaced_file
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto
 
@@ -67,6 +66,7 @@ def cached_run(
 def _fetch(
     client: Connection, experiment_id: str, files: Sequence[experiments.RunFile], directory: Path
 ) -> None:
+    remove_old_drafts(directory)
     for file in sorted(files, key=lambda each: (each.name == RESULTS, each.name)):
         parts = PurePosixPath(file.name).parts
         if file.name.startswith("/") or ".." in parts:
@@ -91,8 +91,7 @@ def _fetch_file(
     place.parent.mkdir(parents=True, exist_ok=True)
     digest, received = hashlib.sha256(), 0
     connection = Reconnection(client.patience)
-    draft = place.with_name(f".{place.name}.{uuid.uuid4().hex}.part")
-    with replaced_file(place, draft=draft) as target:
+    with replaced_file(place, draft=own_draft(place)) as target:
         while received < file.size:
             try:
                 connection.opened()

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +15,7 @@ from modnorm.errors import (
     PreconditionError,
     UnavailableError,
 )
-from modnorm.files import replaced_file, write_fault
+from modnorm.files import own_draft, remove_old_drafts, replaced_file, write_fault
 from modnorm.tasks.catalogue import Dataset, find_task
 from modnorm.tasks.splits import (
     LoadedSplit,
@@ -54,6 +53,7 @@ _DATA, _FROM, _TO = "data", "from", "to"
 def fetch(task: str, folder: Path, *, source: Path | None = None) -> tuple[Splits, bool]:
     """Write all splits of a task into a folder; return them, and whether files were written."""
     data = find_task(task)
+    remove_old_drafts(folder / task)
     suffix = ".json" if data.shuffled else ".jsonl"
     paths = {name: folder / task / f"{name}{suffix}" for name in data.splits}
     intact = _intact_splits(task, folder)
@@ -158,7 +158,7 @@ def _write(place: Path, files: Mapping[Path, bytes]) -> None:
         place.mkdir(parents=True, exist_ok=True)
         with ExitStack() as drafts:
             for path, content in files.items():
-                draft = place / f".{path.name}.{os.getpid()}.part"
-                drafts.enter_context(replaced_file(path, draft=draft)).write(content)
+                draft = replaced_file(path, draft=own_draft(path))
+                drafts.enter_context(draft).write(content)
     except OSError as error:
         raise write_fault(place, error, _TO) from error

@@ -1,4 +1,5 @@
 import hashlib
+import os
 from typing import Any
 
 import grpc
@@ -7,6 +8,7 @@ import pytest
 from modnorm.client.client import Client
 from modnorm.client.fetching import cached_run, save_run
 from modnorm.errors import UnavailableError
+from modnorm.files import own_draft
 from modnorm.v1 import experiment_pb2 as experiments
 
 FILES = {
@@ -82,6 +84,17 @@ def test_the_cache_keeps_a_run_by_its_content(lab):
     fetched = len(calls)
     assert cached_run(client, "e1") == place
     assert len(calls) == fetched
+
+
+def test_a_fetch_removes_what_killed_ones_left(lab):
+    place = cached_run(lab[0], "e1")
+    old, new = (own_draft(place / "answers.parquet") for _ in range(2))
+    for draft in (old, new):
+        draft.write_bytes(b"a part")
+    os.utime(old, (0.0, 0.0))
+    assert cached_run(lab[0], "e1") == place
+    assert not old.exists()
+    assert new.exists()  # another process may be at work on it
 
 
 def test_a_broken_stream_goes_on_where_it_broke(lab, tmp_path):

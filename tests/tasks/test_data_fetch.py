@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import os
 
 import httpx
 import pytest
 
 from modnorm.errors import InvalidInputError, NotFoundError, UnavailableError
+from modnorm.files import own_draft
 from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.data_fetch import check, fetch
@@ -58,6 +60,9 @@ def test_intact_files_are_kept(fetched, folder):
 def test_damaged_files_are_fetched_again(fetched, folder):
     before = files(fetched / "gsm8k")
     (fetched / "gsm8k" / "heldout.jsonl").write_text("{")
+    killed = own_draft(fetched / "gsm8k" / "heldout.jsonl")
+    killed.touch()
+    os.utime(killed, (0.0, 0.0))
     assert fetch("gsm8k", fetched, source=folder)[1]
     assert files(fetched / "gsm8k") == before
 
