@@ -160,9 +160,8 @@ def _count(data: DataSpec, field: str) -> int:
     if count is None and not is_dataset(data.source):
         list(open_source(data, field=field, roots=None).rows)  # raises the fault of the file
     if count == 0:
-        raise InvalidInputError(
-            f"{data.source} has no rows after the first {data.offset}", field=field
-        )
+        passed = f" after the first {data.offset}" if data.offset else ""
+        raise InvalidInputError(f"{data.source} has no rows{passed}", field=field)
     if count is None:
         raise InvalidInputError(
             f"the number of rows of {data.source} is not known on this machine",

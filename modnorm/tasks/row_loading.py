@@ -153,12 +153,12 @@ def load_data(
     for place, raw in islice(opened.rows, spec.offset, stop):
         places.append(place)
         rows.append(parse_row(task, raw, f"{spec.source}, {place}", field=field))
+    passed = f" after the first {spec.offset}" if spec.offset else ""
     if not rows:
-        passed = f" after the first {spec.offset}" if spec.offset else ""
         raise InvalidInputError(f"{spec.source} has no rows{passed}", field=field)
     if spec.limit is not None and len(rows) < spec.limit:
         raise InvalidInputError(
-            f"{spec.source} has {len(rows)} rows after the first {spec.offset}, below the limit",
+            f"{spec.source} has {len(rows)} rows{passed}, below the limit",
             field=f"{field}.limit",
             remedy=f"at most {len(rows)}",
         )
