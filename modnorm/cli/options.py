@@ -9,7 +9,13 @@ from uuid import UUID
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from modnorm.errors import InvalidInputError, NotFoundError, UnreachableError
+from modnorm.errors import (
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+    UnauthenticatedError,
+    UnreachableError,
+)
 from modnorm.files import check_writable
 
 if TYPE_CHECKING:
@@ -190,6 +196,9 @@ def connect(server: str | None) -> Iterator["Client"]:
     with Client(target, timeout=own.timeout, credentials=own) as client:
         try:
             yield client
+        except (UnauthenticatedError, ForbiddenError) as error:
+            fault = f"the lab {target} refuses the call: {error.reason}"
+            raise type(error)(fault, remedy=error.remedy) from error
         except UnreachableError as error:
             if server is not None or "server" in own.model_fields_set:
                 raise
