@@ -13,7 +13,7 @@ from grpc_status import rpc_status
 
 from modnorm import Client
 from modnorm.analysis.export import write_run
-from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, RowsRecord, RunData
+from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, RunData
 from modnorm.analysis.run_files import rows_file
 from modnorm.cli.console import as_dict
 from modnorm.client.connection import _CHANNEL_OPTIONS, Connection
@@ -31,6 +31,7 @@ from modnorm.v1.experiment_pb2_grpc import (
 )
 from modnorm.wire.conversions import from_message, spec_from_proto, spec_to_proto
 from modnorm.wire.status import to_status
+from tests.small_results import rows_record
 
 
 @contextmanager
@@ -145,15 +146,7 @@ def write_stored(directory, experiment, candidates, rows, answers, descriptors=(
         spec=spec.model_dump(mode="json"),
         provenance=as_dict(experiment.provenance),
         data={
-            split: RowsRecord(
-                source=named.source,
-                config=None,
-                split=None,
-                revision=None,
-                offset=0,
-                rows=len(rows[split]),
-                digest="",
-            )
+            split: rows_record(len(rows[split]), named.source, "")
             for split, named in (
                 ("selection", spec.task.selection),
                 ("heldout", spec.task.heldout),

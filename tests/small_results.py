@@ -1,6 +1,8 @@
-"""A whole `results.json` of a run with one expert."""
+"""A whole `results.json` of a run with one expert, and records of rows."""
 
 from collections.abc import Mapping
+
+from modnorm.analysis.run_data import RowsRecord
 
 
 def small_results(spec: Mapping[str, object], **vote: object) -> dict[str, object]:
@@ -39,3 +41,10 @@ def small_results(spec: Mapping[str, object], **vote: object) -> dict[str, objec
         "iterative": None,
         "mixed_environments": {},
     }
+
+
+def rows_record(rows: int, source: str = "s", digest: str = "d") -> RowsRecord:
+    """Return the record of a whole file of rows."""
+    return RowsRecord(
+        source=source, config=None, split=None, revision=None, offset=0, rows=rows, digest=digest
+    )

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, RunData
+from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData
+from modnorm.search.answers import SPLITS
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import RowVote, plurality
+from tests.small_results import rows_record
 
 ROWS = 60
+SOURCE = "bundled:countdown-selection"
 
 
 def _votes(answers: list[list[str | None]]) -> list[RowVote]:
@@ -21,7 +24,7 @@ def _spec(size: int, method: str) -> dict[str, object]:
     return {
         "name": f"countdown <{method}>",
         "model": {"name": "tiny-thicket"},
-        "task": {"name": "countdown", "selection": {"source": "bundled:countdown-selection"}},
+        "task": {"name": "countdown", "selection": {"source": SOURCE}},
         "method": {"name": method, "radius": 0.32},
         "population": {"size": size, "seed": 42, "noise": "portable-v1"},
     }
@@ -37,18 +40,6 @@ def _provenance() -> dict[str, object]:
         "prompts_digest": digest,
         "scorer": "countdown-v2",
     }
-
-
-def _rows() -> RowsRecord:
-    return RowsRecord(
-        source="bundled:countdown-selection",
-        config=None,
-        split=None,
-        revision=None,
-        offset=0,
-        rows=ROWS,
-        digest="ab" * 32,
-    )
 
 
 def _answers(generator: random.Random, skill: float) -> list[str | None]:
@@ -109,7 +100,9 @@ def make_run() -> Callable[..., RunData]:
         return RunData(
             spec=_spec(prefixes[-1], method),
             provenance=_provenance(),
-            data={"selection": _rows(), "heldout": _rows()},
+            data=dict.fromkeys(
+                SPLITS, rows_record(ROWS, "bundled:countdown-selection", "ab" * 32)
+            ),
             candidates=candidates,
             base=CandidateRow(
                 *(-1, 0, "scored", 0.21),

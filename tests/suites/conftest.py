@@ -8,13 +8,14 @@ import pytest
 import yaml
 
 from modnorm.analysis.export import write_run
-from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RowsRecord, RunData, StateRow
+from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData, StateRow
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import RowVote
 from modnorm.suites import Cell, LoadedSuite, load_suite
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import read_suite
 from modnorm.suites.rendering import BuiltTable
+from tests.small_results import rows_record
 from verification.labs.bundled_tasks import bundled_task
 
 SUITE: dict[str, object] = {
@@ -123,15 +124,7 @@ def finish(tmp_path: Path) -> Callable[..., Path]:
             spec=spec or cell.spec.model_dump(mode="json"),
             provenance={"profile_digest": profile},
             data={
-                split: RowsRecord(
-                    source="s",
-                    config=None,
-                    split=None,
-                    revision=None,
-                    offset=0,
-                    rows=rows,
-                    digest="d",
-                )
+                split: rows_record(rows)
                 for split, rows in (("selection", ROWS), ("heldout", heldout))
             },
             candidates=candidates,
