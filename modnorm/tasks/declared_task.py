@@ -206,9 +206,8 @@ SEARCHED = 65_536
 """Characters of a completion that are searched: the first, or with `match: last` the last."""
 MAX_ANSWER = 1000
 """Longest extracted answer in characters; a longer one is dropped."""
-_MATCHING, _MATCHING_EMPTY = "re2-1", "re2-2"
-"""Versions of the matching, part of the scorer's digest. The second is of expressions that match
-an empty text; the first took such a match for the answer."""
+_MATCHING = "re2-2"
+"""Version of the matching, which is part of the scorer's digest."""
 _COMPARING: Mapping[str, Mapping[str, str]] = {
     "number": {"comparing": "number-2"},
     "mathematics": {"comparing": "mathematics-3"},
@@ -250,9 +249,7 @@ class DeclaredTask(AnswerTask):
         self._declaration = declaration
         self._pattern = compile_expression(declaration.extract.regex)
         self._form = COMPARISONS[declaration.compare]
-        may_be_empty = not all(match[0] for match in self._pattern.finditer(" a"))
-        matching = _MATCHING_EMPTY if may_be_empty else _MATCHING
-        content = {**declaration.model_dump(mode="json"), "matching": matching}
+        content = {**declaration.model_dump(mode="json"), "matching": _MATCHING}
         content |= _COMPARING.get(declaration.compare, {})
         text = json.dumps(content, sort_keys=True)
         self._digest = hashlib.sha256(text.encode()).hexdigest()
