@@ -100,9 +100,7 @@ def make_run() -> Callable[..., RunData]:
         return RunData(
             spec=_spec(prefixes[-1], method),
             provenance=_provenance(),
-            data=dict.fromkeys(
-                SPLITS, rows_record(ROWS, "bundled:countdown-selection", "ab" * 32)
-            ),
+            data=dict.fromkeys(SPLITS, rows_record(ROWS, SOURCE, "ab" * 32)),
             candidates=candidates,
             base=CandidateRow(
                 *(-1, 0, "scored", 0.21),
