@@ -3,8 +3,13 @@
 A copy is one ZIP file of about a hundred kilobytes. Unpacked, it is a run directory without rows
 and coefficients. Its votes are counted again from its answers.
 
-Earlier versions let experts leave out held-out rows whose votes were settled. An answer that is
-missing counts as invalid, which changes no winner.
+`origin.json` has the digests of the files that the run wrote. Where a copy holds a file in a later
+form, `converted` has the digest of that form.
+
+In eight runs experts left out held-out rows whose votes were settled. An answer that is missing
+counts as invalid, which changes no winner; the agreement of such votes is null. In some of these
+runs candidates that could be no experts have no score: there are no statistics then, and experts
+have their ranks among the known scores.
 """
 
 import hashlib
@@ -15,13 +20,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
 
 import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from modnorm.analysis.document import SCHEMA, ResultsDocument
 from modnorm.analysis.parquet_files import ANSWER_SCHEMA, read_ballots, write_votes
 from modnorm.analysis.run import Run
 from modnorm.analysis.run_files import (
@@ -117,10 +120,10 @@ def unpack_run(archive: Path, directory: Path) -> RunCopy:
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with zipfile.ZipFile(archive) as file:
-            origin = file.read(ORIGIN)
-            digests = json.loads(origin)["digests"]
+            origin = json.loads(file.read(ORIGIN))
+            digests = origin["digests"] | origin.get("converted", {})
             texts = [*dict.fromkeys((*_TEXTS, *filter(digests.get, file.namelist())))]
-            members = {name: file.read(name) for name in (*texts, TIMINGS, _KEPT)}
+            members = {name: file.read(name) for name in (ORIGIN, *texts, TIMINGS, _KEPT)}
         frame = parquet.read_table(io.BytesIO(members.pop(_KEPT))).to_pandas()
     except (OSError, KeyError, ValueError, pa.ArrowException, zipfile.BadZipFile) as error:
         raise unreadable(archive, error) from error
@@ -131,14 +134,10 @@ def unpack_run(archive: Path, directory: Path) -> RunCopy:
     ]
     if wrong:
         raise InvalidInputError(f"{archive} is damaged: {', '.join(wrong)}", field="cell")
-    spec, document = json.loads(members[SPEC]), json.loads(members[RESULTS])
-    if document["schema"] != SCHEMA:
-        _update(spec, document, members[CANDIDATES])
-        members |= {SPEC: encode_json(spec), RESULTS: encode_json(document)}
-    for name, content in {ORIGIN: origin, **members}.items():
+    for name, content in members.items():
         (directory / name).write_bytes(content)
     write_kept_answers(directory, frame)
-    run = RunCopy(directory, cast("ResultsDocument", document), directory.name)
+    run = RunCopy(directory, json.loads(members[RESULTS]), directory.name)
     write_votes(directory, _votes(run))
     return run
 
@@ -150,28 +149,6 @@ def write_kept_answers(directory: Path, frame: pd.DataFrame) -> None:
     whole = sheets.assign(prompt=None, gold=None, completion="", tokens=0)
     answers = pa.Table.from_pandas(whole, ANSWER_SCHEMA, preserve_index=False)
     (directory / ANSWERS).write_bytes(_encode(answers))
-
-
-def _update(
-    spec: dict[str, dict[str, object]], document: dict[str, Any], candidates: bytes
-) -> None:
-    """Bring the spec and the results of an earlier version into the present form.
-
-    The agreement of votes stays unknown where experts left out rows. Earlier versions also
-    stopped candidates that could be no experts. Their scores are unknown: there are no statistics
-    then, and experts have their ranks among the known scores.
-    """
-    document["schema"] = SCHEMA
-    for each in (spec, document["spec"]):
-        each["population"].pop("statistics", None)
-    for ensemble in document["ensembles"]:
-        ensemble.pop("partial_votes", None)
-    if document["candidates"].pop("stopped", ()):
-        scores = pd.read_csv(io.BytesIO(candidates)).set_index("index")["selection_reward"]
-        ranks = scores.rank(method="first", ascending=False)
-        document["statistics"] = []
-        for expert in document["experts"]:
-            expert["rank"] = int(ranks[expert["index"]])
 
 
 def _votes(run: Run) -> Iterator[VoteRecord]:

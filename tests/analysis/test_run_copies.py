@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from modnorm.analysis import frames
-from modnorm.analysis.document import SCHEMA
 from modnorm.analysis.parquet_files import read_answers, read_votes, write_answers, write_votes
 from modnorm.analysis.run import load_run
 from modnorm.errors import InvalidInputError
@@ -92,38 +91,30 @@ def test_a_copy_has_the_figures_the_rewards_and_the_votes(directory, tmp_path):
     assert [each["new_scorer"] for each in run.rescored()] == ["other-v1"]
 
 
-def test_a_copy_of_an_earlier_version_has_no_agreement_where_an_expert_left_out_a_row(
-    directory, tmp_path
-):
-    now, before, place = tmp_path / "cell.zip", tmp_path / "before.zip", tmp_path / "unpacked"
+def test_a_converted_copy_has_no_agreement_where_an_expert_left_out_a_row(directory, tmp_path):
+    archive, converted = tmp_path / "cell.zip", tmp_path / "converted.zip"
     last = (0, "heldout", 3)
     answers = list(read_answers(directory))
     kept = [each for each in answers if (each.candidate, each.split, each.row) != last]
     write_answers(directory, kept)
     votes = list(read_votes(directory))
     write_votes(directory, [*votes[:3], replace(votes[3], correct_support=1)])
-    pack_run(load_run(directory), now, {})
-    with zipfile.ZipFile(now) as file:
+    pack_run(load_run(directory), archive, {})
+    with zipfile.ZipFile(archive) as file:
         members = {name: file.read(name) for name in file.namelist()}
     document = json.loads(members["results.json"])
-    document["ensembles"][0] |= {"agreement": None, "partial_votes": 1}
-    document |= {"schema": "modnorm-results-1", "candidates": {"total": 2, "scored": 2}}
-    document["spec"]["population"]["statistics"] = "experts"
+    document["ensembles"][0]["agreement"] = None
     members["results.json"] = encode_json(document)
-    members["spec.json"] = encode_json(document["spec"])
     origin = json.loads(members["origin.json"])
-    for name in origin["digests"]:
-        origin["digests"][name] = hashlib.sha256(members[name]).hexdigest()
-    members["origin.json"] = encode_json(origin)
-    with zipfile.ZipFile(before, "w") as file:
+    digest = hashlib.sha256(members["results.json"]).hexdigest()
+    members["origin.json"] = encode_json(origin | {"converted": {"results.json": digest}})
+    with zipfile.ZipFile(converted, "w") as file:
         for name, content in members.items():
             file.writestr(name, content)
 
-    run = unpack_run(before, place)
+    run = unpack_run(converted, tmp_path / "unpacked")
 
-    assert run.document["schema"] == SCHEMA
-    assert run.document["spec"] == json.loads((directory / "spec.json").read_text())
-    assert json.loads((place / "spec.json").read_text()) == run.document["spec"]
+    assert run.document == document
     counts = run.vote_counts()
     assert counts["correct"].tolist() == [False, True, False, True]
     assert frames.votes(run)["right_experts"].isna().all()
