@@ -12,7 +12,7 @@ import typer
 
 from modnorm import errors
 from modnorm.cli.commands import COMMANDS, CommandGroup
-from modnorm.cli.console import emit, on_one_line, output
+from modnorm.cli.console import echo, on_one_line, output
 from modnorm.files import file_fault
 from modnorm.host import exempt_loopback, is_utf8
 
@@ -26,17 +26,11 @@ _CALLER_ERRORS = (
 )
 
 
-def version() -> None:
-    """Print the version."""
-    from importlib.metadata import version as installed_version  # takes 50 ms
-
-    number = installed_version("modnorm")
-    emit({"version": number}, number)
-
-
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - how typer calls it
     if wanted:
-        version()
+        from importlib.metadata import version  # takes 50 ms
+
+        echo(version("modnorm"))
         raise typer.Exit
 
 

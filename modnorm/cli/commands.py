@@ -70,7 +70,6 @@ _BY_HEADING: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "data": ("data:COMMANDS", "List, fetch and check the rows of the paper's benchmarks."),
         "cast": ("models:cast", "Write a model with its weights in another dtype."),
         "doctor": ("lab:doctor", "Check this machine, and a lab if one is named."),
-        "version": ("app:version", "Print the version."),
     },
 }
 """Place in `modnorm.cli` and help line of each command, by heading, in the order of the help."""

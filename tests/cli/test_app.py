@@ -36,8 +36,8 @@ def test_a_fault_of_the_disk_is_one_line(modnorm, monkeypatch, flags):
     def fail(_name):
         raise OSError(28, "No space left on device", "/data/report.html")
 
-    monkeypatch.setattr("importlib.metadata.version", fail)
-    code, out, err = modnorm("version", *flags)
+    monkeypatch.setattr("modnorm.cli.specs.emit_json", fail)
+    code, out, err = modnorm("methods", *flags)
     assert (code, out) == (1, "")
     assert "/data/report.html: No space left on device" in err
     assert err.count("\n") == 1
@@ -47,8 +47,8 @@ def test_line_breaks_in_an_error_are_spelt_out(modnorm, monkeypatch):
     def fail(_name):
         raise errors.EvaluationError("ValueError: boom\nx\u2028y\x1b", remedy="fix\nit")
 
-    monkeypatch.setattr("importlib.metadata.version", fail)
-    code, _, err = modnorm("version")
+    monkeypatch.setattr("modnorm.cli.specs.emit_json", fail)
+    code, _, err = modnorm("methods")
     assert (code, err) == (1, "error: ValueError: boom\\nx\\u2028y\\x1b (fix\\nit)\n")
 
 
@@ -104,4 +104,4 @@ subprocess.run([sys.executable, "-c", {STREAMS!r}], check=True)
 
 def test_closed_streams_are_those_of_the_null_device_in_child_processes_too():
     closed = 'exec "$0" "$@" <&- >&- 2>&-'
-    subprocess.run(["sh", "-c", closed, sys.executable, "-c", CLOSED, "version"], check=True)
+    subprocess.run(["sh", "-c", closed, sys.executable, "-c", CLOSED, "--version"], check=True)
