@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from sqlalchemy import URL
 from typing_extensions import override
 
-from modnorm.engines import EngineSettings, engine_names, import_engine, is_vllm, load_engine
+from modnorm.engines import EngineSettings, engine_names, import_engine, is_vllm
 from modnorm.errors import EngineError, ModnormError
 from modnorm.process_output import LAB_LOG
 from modnorm.sandbox import Runner, Sandbox
@@ -49,7 +49,6 @@ from modnorm.services.common.settings import (
 )
 from modnorm.services.embedded_gpus import embedded_devices, make_supervisor
 from modnorm.services.embedded_state import DATABASE, RUNS
-from modnorm.services.evaluator.model_cache import LoadEngine
 from modnorm.services.evaluator.placement import COMPILE_CACHES
 from modnorm.services.evaluator.worker import Worker
 from modnorm.services.sampler.server import build as build_sampler
@@ -75,14 +74,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def start(
-    state: Path,
-    *,
-    cache: Path,
-    data: Sequence[Path] = (),
-    evaluate: bool = True,
-    load: LoadEngine = load_engine,
-) -> Iterator[LabAccess]:
+def start(state: Path, *, cache: Path, data: Sequence[Path] = ()) -> Iterator[LabAccess]:
     """Start a lab; the end of the context stops it.
 
     A part that fails ends the others, so that clients lose the connection at once. Its error
@@ -91,7 +83,7 @@ def start(
     the token in the credentials.
 
     One process at a time uses `state`, the directory of database and log. Labs may share `cache`,
-    and `data` are further directories of named splits. Without `evaluate` stored jobs wait.
+    and `data` are further directories of named splits.
     """
     state.mkdir(parents=True, exist_ok=True)
     log, leaving = state / LAB_LOG, threading.Event()
@@ -111,8 +103,8 @@ def start(
         ThreadPoolExecutor(2, "lab") as threads,
     ):
         common = _common_settings(state, cache)
-        devices = embedded_devices() if evaluate and load is load_engine else ()
-        if evaluate and not devices:
+        devices = embedded_devices()
+        if not devices:
             # Imports of calibrator and evaluator at the same time could see half of a module.
             import_engine("transformers", EngineSettings())
         services = _Services(state, common, sandbox, data)
@@ -121,14 +113,14 @@ def start(
             lab = LabAccess(services.started.result(), Credentials(token=common.token))
             if devices:
                 services.supervise(lab, devices)
-            elif evaluate:
+            else:
                 settings = EvaluatorSettings(
                     aggregator_target=lab.target,
                     broker_url=_BROKER,
                     load_lock=_load_lock(common.cache),
                     **common.model_dump(),
                 )
-                services.evaluator = Worker(settings, sandbox=sandbox, load=load)
+                services.evaluator = Worker(settings, sandbox=sandbox)
                 parts.append(threads.submit(work, services.evaluator))
                 parts[-1].add_done_callback(lambda _: services.stop())
             try:

@@ -30,7 +30,7 @@ class StartLab(Protocol):
     """Type of an entry point of the group."""
 
     def __call__(
-        self, state: Path, *, cache: Path, data: Sequence[Path] = (), evaluate: bool = True
+        self, state: Path, *, cache: Path, data: Sequence[Path] = ()
     ) -> AbstractContextManager[LabAccess]:
         """Start a lab; leaving the context stops it."""
 
@@ -56,14 +56,14 @@ def load_service(group: str) -> object:
 
 @contextmanager
 def embedded_client(
-    home: Path, settings: ClientSettings, *, evaluate: bool = True, log_output: bool = False
+    home: Path, settings: ClientSettings, *, log_output: bool = False
 ) -> Iterator[Client]:
     """Start a lab that works in a directory and connect to it.
 
     If a new lab refuses its first request, the directory stays empty.
 
-    The caller has locked `home`. Without `evaluate` stored jobs wait. With `log_output` all output
-    of this process and its engine goes to the lab's log, except the command's own (`own_stream`).
+    The caller has locked `home`. With `log_output` all output of this process and its engine goes
+    to the lab's log, except the command's own (`own_stream`).
     """
     start = find_embedded()
     state, cache, data = state_directory(home), settings.cache, settings.data_roots
@@ -71,7 +71,7 @@ def embedded_client(
     try:
         with (
             output_to(state / LAB_LOG) if log_output else nullcontext(),
-            start(state, cache=cache, data=data, evaluate=evaluate) as lab,
+            start(state, cache=cache, data=data) as lab,
             Client(
                 lab.target,
                 timeout=settings.timeout,

@@ -22,7 +22,7 @@ from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.job_inputs import ArtifactCache, TaskCache, UnfitError
 from modnorm.services.evaluator.lease import CandidateLease
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
-from modnorm.services.evaluator.model_cache import LoadedModel, LoadEngine, ModelCache
+from modnorm.services.evaluator.model_cache import LoadedModel, ModelCache
 from modnorm.services.evaluator.shutdown import Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.answer_sheets import pack_answers
@@ -37,11 +37,10 @@ Work = Callable[[], None]
 class JobScorer:
     """Answers the rows of jobs by an engine, scores the answers and reports them."""
 
-    def __init__(  # noqa: PLR0913 - its parts
+    def __init__(
         self,
         client: AggregatorClient,
         settings: EvaluatorSettings,
-        load: LoadEngine,
         *,
         watchdog: Watchdog,
         sandbox: Runner | None,
@@ -50,7 +49,7 @@ class JobScorer:
         self.metrics = metrics
         self._client = client
         self._artifacts = ArtifactCache(client)
-        self.models = ModelCache(self._artifacts, settings, load, self.metrics.model_loads.inc)
+        self.models = ModelCache(self._artifacts, settings, self.metrics.model_loads.inc)
         self._may_make_room = settings.may_make_room
         self._tasks = TaskCache(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")

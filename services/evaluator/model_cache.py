@@ -19,6 +19,7 @@ from modnorm.engines import (
     Numerics,
     import_engine,
     is_vllm,
+    load_engine,
 )
 from modnorm.engines.settings import STAGE
 from modnorm.errors import CandidateError, IncompatibleError, ModnormError
@@ -38,8 +39,6 @@ Prompts = tuple[Sequence[int], ...]
 _SHARED = 0.5
 """Part of a GPU's memory up to which engines share the GPU."""
 _AUTO = "auto"
-LoadEngine = Callable[[str, Checkpoint, EngineSettings], Engine]
-"""Loads a model into an engine by name; `modnorm.engines.load_engine` does."""
 
 
 def engine_settings(job: messages.Job, share: float) -> EngineSettings:
@@ -112,15 +111,10 @@ class ModelCache:
     """The one loaded model; a job of another model replaces it."""
 
     def __init__(
-        self,
-        artifacts: ArtifactCache,
-        settings: EvaluatorSettings,
-        load: LoadEngine,
-        on_load: Callable[[], object],
+        self, artifacts: ArtifactCache, settings: EvaluatorSettings, on_load: Callable[[], object]
     ) -> None:
         self._artifacts = artifacts
         self._settings = settings
-        self._load = load
         self._on_load = on_load
         self._loaded: LoadedModel | None = None
 
@@ -164,12 +158,12 @@ class ModelCache:
     ) -> Engine:
         name = job.engine.name
         try:
-            return self._load(name, checkpoint, settings)
+            return load_engine(name, checkpoint, settings)
         except IncompatibleError as error:
             if settings.drafts is Drafts.NONE or job.engine.drafts == Drafts.POPULATION:
                 raise
             logger.warning("the engine starts without drafts: %s", error)
-            return self._load(name, checkpoint, replace(settings, drafts=Drafts.NONE))
+            return load_engine(name, checkpoint, replace(settings, drafts=Drafts.NONE))
 
     def _replace_model(self, key: ModelKey, checkpoint: Checkpoint) -> Engine | None:
         """Return the loaded engine with the weights of another model; None to load a new one."""

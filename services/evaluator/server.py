@@ -11,12 +11,10 @@ import time
 from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
-from modnorm.engines import load_engine
 from modnorm.errors import UnavailableError
 from modnorm.services.common.server import GrpcService
 from modnorm.services.common.service_process import read_settings, run_service
 from modnorm.services.common.settings import EvaluatorSettings
-from modnorm.services.evaluator.model_cache import LoadEngine
 from modnorm.services.evaluator.supervisor import MAKES_ROOM, STOP_SECONDS
 from modnorm.services.evaluator.worker import Worker
 
@@ -36,14 +34,11 @@ class EvaluatorService(GrpcService):
     """A worker in a thread, and a server that answers health checks."""
 
     def __init__(
-        self,
-        settings: EvaluatorSettings,
-        registry: CollectorRegistry | None = None,
-        load: LoadEngine = load_engine,
+        self, settings: EvaluatorSettings, registry: CollectorRegistry | None = None
     ) -> None:
         registry = registry or CollectorRegistry()
         super().__init__(settings, registry=registry)
-        self._worker = Worker(settings, registry=registry, load=load)
+        self._worker = Worker(settings, registry=registry)
         self._thread = threading.Thread(target=self._worker.run, name="worker", daemon=True)
         self._health: asyncio.Task[None] | None = None
         self._ended_unasked = False
@@ -117,13 +112,13 @@ def end_after(seconds: float) -> None:
     os._exit(HANGS)
 
 
-def main(load: LoadEngine = load_engine) -> None:
-    """Run the evaluator until a signal, with engines that `load` loads."""
+def main() -> None:
+    """Run the evaluator until a signal."""
     settings = read_settings(EvaluatorSettings)
     if settings.supervised:
         threading.Thread(target=end_with_supervisor, name="supervisor", daemon=True).start()
     try:
-        run_service(settings, lambda registry: EvaluatorService(settings, registry, load))
+        run_service(settings, lambda registry: EvaluatorService(settings, registry))
     finally:
         threading.Thread(target=end_after, args=(EXIT_SECONDS,), daemon=True).start()
 

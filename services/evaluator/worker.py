@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import torch
 from prometheus_client import CollectorRegistry
 
-from modnorm.engines import load_engine
 from modnorm.sandbox import Runner
 from modnorm.services.common.channels import CHANNEL_OPTIONS
 from modnorm.services.common.queue import WorkListener
@@ -24,7 +23,6 @@ from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.job_scoring import JobScorer
 from modnorm.services.evaluator.lease import CandidateLease, longest_silence
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
-from modnorm.services.evaluator.model_cache import LoadEngine
 from modnorm.services.evaluator.shutdown import Shutdown, Watchdog
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
@@ -109,7 +107,6 @@ class Worker:
         settings: EvaluatorSettings,
         *,
         sandbox: Runner | None = None,
-        load: LoadEngine = load_engine,
         registry: CollectorRegistry | None = None,
     ) -> None:
         self.name = settings.worker_name or f"{platform.node()}-{os.getpid()}"
@@ -127,7 +124,6 @@ class Worker:
         self._scorer = JobScorer(
             client,
             settings,
-            load,
             watchdog=self._watchdog,
             sandbox=sandbox or sandbox_at(settings.sandbox_target, settings),
             metrics=EvaluatorMetrics(registry or CollectorRegistry()),

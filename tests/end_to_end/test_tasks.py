@@ -17,7 +17,7 @@ from modnorm.engines import Completion, Finish, load_engine
 from modnorm.services.embedded import start
 from modnorm.spec import parse_spec
 from modnorm.tasks.registry import get_task, task_names
-from tests.delegating import Delegating
+from tests.delegating import Delegating, engines_from
 
 STORY = ["He ran.", "He fell.", "He stood.", "He won.", "He slept."]
 
@@ -137,7 +137,8 @@ def load_scripted(name, checkpoint, settings):
 def client(tmp_path_factory):
     state = tmp_path_factory.mktemp("lab")
     with (
-        start(state / "state", cache=state / "cache", load=load_scripted) as lab,
+        engines_from(load_scripted),
+        start(state / "state", cache=state / "cache") as lab,
         Client(lab.target, credentials=lab.credentials) as made,
     ):
         yield made

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from modnorm.services.common.logging import json_handler
+from modnorm.services.evaluator.worker import Worker
 from verification.labs.waiting import HANG_SECONDS
 
 
@@ -22,6 +23,13 @@ def logged():
     yield lambda: list(map(json.loads, stream.getvalue().splitlines()))
     root.removeHandler(handler)
     root.setLevel(level)
+
+
+@pytest.fixture
+def idle_workers(monkeypatch):
+    """Let the workers of embedded labs claim no jobs."""
+    monkeypatch.setenv("MODNORM_DEVICES", "")
+    monkeypatch.setattr(Worker, "run", lambda worker: worker._shutdown.requested.wait())
 
 
 class Gone:

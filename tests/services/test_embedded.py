@@ -31,6 +31,7 @@ from modnorm.tasks.catalogue import Dataset, Part, Split
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
+from tests.delegating import engines_from
 from tests.faults import error_at
 from verification.fuzz.stored import small_spec as make_spec
 from verification.labs.bundled_tasks import bundled_task
@@ -45,9 +46,9 @@ def lab_client(state, **named):
 
 
 def submit_here(folder, spec):
-    """Submit a spec to the lab of a run directory, which evaluates nothing."""
+    """Submit a spec to the lab of a run directory."""
     settings = ClientSettings(cache_dir=folder / "cache")
-    with embedded_client(folder, settings, evaluate=False) as client:
+    with embedded_client(folder, settings) as client:
         client.submit(spec)
 
 
@@ -111,7 +112,7 @@ def write_split(folder, name, answers):
 
 
 def test_named_splits_are_looked_for_in_the_cache_and_in_the_data_roots(
-    tmp_path, small_spec, monkeypatch
+    tmp_path, small_spec, idle_workers, monkeypatch
 ):
     settings = ClientSettings(cache_dir=tmp_path / "cache", data_roots=(tmp_path / "mine",))
     splits = {
@@ -122,7 +123,7 @@ def test_named_splits_are_looked_for_in_the_cache_and_in_the_data_roots(
     monkeypatch.setattr(catalogue, "DATASETS", {"gsm8k": small})
     content = small_spec.model_dump(mode="json")
     content["task"] = {"name": "gsm8k", **{name: f"split:gsm8k/{name}" for name in splits}}
-    with embedded_client(tmp_path, settings, evaluate=False) as client:
+    with embedded_client(tmp_path, settings) as client:
         stored = create_experiment(client, parse_spec(content), "once")
         assert create_experiment(client, parse_spec(content), "once").id == stored.id
     assert (stored.provenance.selection_rows, stored.provenance.heldout_rows) == (2, 3)
@@ -148,19 +149,19 @@ def test_labs_with_one_cache_load_their_engines_in_turn(tmp_path, small_spec):
         seen.append(other)
         return load_engine(*arguments, **named)
 
-    with lab_client(tmp_path / "state", cache=tmp_path / "cache", load=load) as client:
+    with engines_from(load), lab_client(tmp_path / "state", cache=tmp_path / "cache") as client:
         list(client.watch(client.submit(small_spec).id))
         (other,) = seen
         with other.acquire(blocking=False):
             assert other.is_locked
 
 
-def test_a_lab_that_is_only_read_leaves_jobs_alone(tmp_path, small_spec):
-    with lab_client(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as client:
+def test_the_next_lab_has_the_progress_of_stored_jobs(tmp_path, small_spec, idle_workers):
+    with lab_client(tmp_path / "state", cache=tmp_path / "cache") as client:
         stored = client.submit(small_spec, "once")
         states = (event.state for event in client.watch(stored.id))
         assert ExperimentState.SELECTING in states
-    with lab_client(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as client:
+    with lab_client(tmp_path / "state", cache=tmp_path / "cache") as client:
         progress = client.get(stored.id).progress
         assert (progress.jobs_done, progress.jobs_running, progress.jobs_total) == (0, 0, 2)
 
@@ -181,13 +182,10 @@ def test_a_lab_starts_again_once_a_damaged_database_is_moved_away(tmp_path):
     state, cache = tmp_path / "state", tmp_path / "cache"
     state.mkdir()
     (state / DATABASE).write_bytes(b"damaged" * 1000)
-    with (
-        pytest.raises(PreconditionError, match="is damaged"),
-        start(state, cache=cache, evaluate=False),
-    ):
+    with pytest.raises(PreconditionError, match="is damaged"), start(state, cache=cache):
         pass
     (state / DATABASE).unlink()
-    with start(state, cache=cache, evaluate=False) as lab:
+    with start(state, cache=cache) as lab:
         assert check(lab.target, credentials=lab.credentials) == "SERVING"
 
 
@@ -235,7 +233,7 @@ def test_vllm_starts_before_its_first_job(tmp_path, small_spec, monkeypatch):
     monkeypatch.setattr(calibration, "calibrate", calibrate_later)
     content = small_spec.model_dump(mode="json")
     content["method"] = {"name": "modular_norm", "radius": 0.1}
-    with lab_client(tmp_path / "state", cache=tmp_path / "cache", load=load) as client:
+    with engines_from(load), lab_client(tmp_path / "state", cache=tmp_path / "cache") as client:
         experiment = client.submit(parse_spec(content))
         assert list(client.watch(experiment.id))[-1].state is ExperimentState.SUCCEEDED
 
@@ -302,7 +300,7 @@ def test_a_cache_that_cannot_be_written_fails_the_experiment(tmp_path, small_spe
     (cache / "profiles" / "locks").write_text("no directory: nothing can be written below it")
     content = small_spec.model_dump(mode="json")
     content["method"] = {"name": "modular_norm", "radius": 0.1}
-    with lab_client(tmp_path / "state", cache=cache, evaluate=False) as client:
+    with lab_client(tmp_path / "state", cache=cache) as client:
         stored = client.submit(parse_spec(content))
         events = list(client.watch(stored.id))
         reason = client.get(stored.id).error
@@ -337,11 +335,11 @@ def say_before_transactions(monkeypatch):
     [("max_page_count = 1", "disk is full"), ("query_only = ON", "readonly database")],
 )
 def test_a_database_that_cannot_be_written_any_more_ends_the_lab(
-    tmp_path, small_spec, say_before_transactions, pragma, said
+    tmp_path, small_spec, idle_workers, say_before_transactions, pragma, said
 ):
     def go_on():
         with (
-            start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
+            start(tmp_path / "state", cache=tmp_path / "cache") as lab,
             Client(lab.target, credentials=lab.credentials) as client,
         ):
             say_before_transactions(pragma)

@@ -3,6 +3,8 @@
 import sqlite3
 from contextlib import contextmanager
 
+import pytest
+
 from modnorm.client.embedded import embedded_client, read_unfinished
 from modnorm.client.experiments import ExperimentState
 from modnorm.client.run_directory import RunDirectory, hold, state_directory
@@ -10,12 +12,14 @@ from modnorm.client.settings import ClientSettings
 from modnorm.services.embedded_state import DATABASE
 from verification.fuzz.stored import small_spec
 
+pytestmark = pytest.mark.usefixtures("idle_workers")
+
 
 @contextmanager
 def lab(home):
-    """A lab that evaluates nothing, with the run `home/first`, which is selecting."""
+    """A lab with the run `home/first`, which is selecting."""
     settings = ClientSettings(cache_dir=home.parent / "cache")
-    with hold(home), embedded_client(home, settings, evaluate=False) as client:
+    with hold(home), embedded_client(home, settings) as client:
         experiment = client.submit(small_spec(name="first"), "first")
         states = (event.state for event in client.watch(experiment.id))
         assert ExperimentState.SELECTING in states

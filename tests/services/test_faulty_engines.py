@@ -17,7 +17,7 @@ from modnorm.engines.protocol import engine_failures
 from modnorm.errors import CandidateError, DoesNotFitError
 from modnorm.services.embedded import start
 from modnorm.v1 import experiment_pb2
-from tests.delegating import Delegating
+from tests.delegating import Delegating, engines_from
 from verification.fuzz.stored import small_spec
 from verification.labs.bundled_tasks import bundled_task
 
@@ -94,7 +94,8 @@ def faults():
 def client(tmp_path_factory, faults) -> Iterator[Client]:
     state = tmp_path_factory.mktemp("lab")
     with (
-        start(state / "state", cache=state / "cache", load=faults.load) as lab,
+        engines_from(faults.load),
+        start(state / "state", cache=state / "cache") as lab,
         Client(lab.target, credentials=lab.credentials) as made,
     ):
         yield made

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.engines import load_engine
+from modnorm.engines import Engine, load_engine
 from modnorm.errors import ModnormError, NotFoundError, StaleLeaseError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -25,7 +25,6 @@ from modnorm.services.evaluator.aggregator_client import AggregatorClient
 from modnorm.services.evaluator.job_runner import JobRunner
 from modnorm.services.evaluator.job_scoring import JobScorer
 from modnorm.services.evaluator.metrics import EvaluatorMetrics
-from modnorm.services.evaluator.model_cache import LoadEngine
 from modnorm.services.evaluator.shutdown import Shutdown, Watchdog
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
@@ -185,21 +184,23 @@ def client(target: str, shutdown: Shutdown) -> Iterator[AggregatorClient]:
 
 
 @pytest.fixture
-def make_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRunner]:
+def make_runner(
+    client: AggregatorClient, shutdown: Shutdown, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MakeRunner]:
     made: list[JobRunner] = []
 
     def make(
-        load: LoadEngine = load_engine,
+        load: Callable[..., Engine] = load_engine,
         *,
         sandbox: Runner | None = None,
         metrics: EvaluatorMetrics | None = None,
         watchdog: Watchdog | None = None,
         **settings: Any,
     ) -> JobRunner:
+        monkeypatch.setattr("modnorm.services.evaluator.model_cache.load_engine", load)
         scorer = JobScorer(
             client,
             EvaluatorSettings(**settings),
-            load,
             watchdog=watchdog or Watchdog(float("inf")),
             sandbox=sandbox,
             metrics=metrics or EvaluatorMetrics(CollectorRegistry()),

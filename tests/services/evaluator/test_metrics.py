@@ -92,7 +92,8 @@ def test_jobs_of_a_worker_that_does_not_stop_are_released(
     settings = EvaluatorSettings(
         broker_url=f"memory://{uuid.uuid4().hex}", aggregator_target=target, stop_grace=0.0
     )
-    worker = Worker(settings, load=load)
+    monkeypatch.setattr("modnorm.services.evaluator.model_cache.load_engine", load)
+    worker = Worker(settings)
     thread = threading.Thread(target=worker.run)
     add_job()
     thread.start()

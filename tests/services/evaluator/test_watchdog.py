@@ -24,7 +24,7 @@ HANGING = """
 import os, sys, time
 from pathlib import Path
 from modnorm.engines import load_engine
-from modnorm.services.evaluator.model_cache import PROMPTS
+from modnorm.services.evaluator import model_cache
 from modnorm.services.evaluator.server import main
 
 def load(*told):
@@ -35,13 +35,14 @@ def load(*told):
     def hung(prompts, limits, poll=None):
         for completion in generate(prompts, limits, poll=poll):
             yield completion
-            while hang.exists() and len(prompts) != PROMPTS:  # not in the replay
+            while hang.exists() and len(prompts) != model_cache.PROMPTS:  # not in the replay
                 time.sleep(1)
 
     engine.generate = hung
     return engine
 
-main(load)
+model_cache.load_engine = load
+main()
 """
 """A worker whose engine hangs after its first answer as long as a file exists, and its process id
 in a file."""
