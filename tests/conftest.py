@@ -36,6 +36,14 @@ EXPORT, PLOTS = "modnorm.analysis.export", "modnorm.analysis.plots"
 pytest_plugins = ["tests.forked_commands", "tests.garbage", "tests.scripted_services"]
 
 
+@pytest.fixture(scope="module")
+def on_cpu() -> Iterator[None]:
+    """Let torch see no GPU: figures are compared to those of a CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.cuda.is_available", lambda: False)
+        yield
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run an async test in an event loop of its own.

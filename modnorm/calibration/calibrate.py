@@ -154,14 +154,13 @@ VERSION = "3"
 """Increased when equal inputs, precision included, begin to give another profile."""
 
 
-def calibrate(  # noqa: PLR0913 - keyword-only after the first three
+def calibrate(
     checkpoint: Checkpoint,
     prompts: Sequence[Sequence[int]],
     settings: CalibrationSpec,
     *,
     task: str,
     on_progress: Callable[[int, int], None] | None = None,
-    device: torch.device | None = None,
 ) -> Profile:
     """Return a profile with the sensitivities of all layers, measured prompt by prompt.
 
@@ -173,7 +172,7 @@ def calibrate(  # noqa: PLR0913 - keyword-only after the first three
     check_fit(measured, 0, checkpoint)
     layers = positive(checkpoint.config, "num_hidden_layers")
     require_every_layer(len(measured), settings.layers_per_example, layers)
-    model = load_frozen(checkpoint, device or best_device())
+    model = load_frozen(checkpoint, best_device())
     estimates: dict[Place, list[float]] = defaultdict(list)
     for example, prompt in enumerate(measured):
         for place, norm in measure(model, maps, prompt, example, settings).items():

@@ -85,20 +85,13 @@ of slots, and so the rounding, must not depend on other processes."""
 class TransformersEngine(CandidateEngine):
     """One model in the dtype of its arithmetic, and a pristine copy in the checkpoint's dtype."""
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        device: torch.device | None = None,
-        max_rows: int = MAX_ROWS,
-        gpu_share: float = DEFAULT_SHARE,
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, *, gpu_share: float = DEFAULT_SHARE) -> None:
         super().__init__()
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
         self._encoder = PromptEncoder(checkpoint)
         self.layout, self._dtype = stored.layout, stored.dtype
-        device = device or best_device()
+        device = best_device()
         arithmetic = arithmetic_dtype(stored.dtype, device)
         copies = sum(weight_bytes(self.layout, dtype, 1) for dtype in (arithmetic, stored.dtype))
         cache = _cache_bytes(copies, device, gpu_share)
@@ -116,7 +109,6 @@ class TransformersEngine(CandidateEngine):
                 origin=partial(stored.read_unchanged, checkpoint.digest),
             )
         self._model = CausalModel(model)
-        self._max_rows = max_rows
         self._cache_tokens = cache // bytes_per_token(model.config, arithmetic)
         self._requests = 0
         """Requests that run."""
@@ -174,7 +166,7 @@ class TransformersEngine(CandidateEngine):
             prompts,
             max_tokens=limits.max_tokens,
             stop_ids=self._encoder.stop_ids,
-            max_rows=self._max_rows,
+            max_rows=MAX_ROWS,
             max_cache_tokens=self._cache_tokens,
             sampling=limits.sampling,
         )

@@ -153,19 +153,15 @@ class Measurement:
 
 
 def match(
-    plan: MatchingPlan,
-    folder: Path,
-    *,
-    on_step: Callable[[Measurement], object] = lambda _: None,
-    device: torch.device | None = None,
+    plan: MatchingPlan, folder: Path, *, on_step: Callable[[Measurement], object] = lambda _: None
 ) -> MatchingDocument:
     """Measure all candidates that were not measured in this folder, and choose a radius."""
     plan.check()
-    used = device or best_device()
-    inputs = json_digest(plan.inputs(used))
+    device = best_device()
+    inputs = json_digest(plan.inputs(device))
     measurements = MeasurementJournal(folder / f"measurements-{inputs[:16]}.jsonl")
-    _measure(plan, measurements, used, on_step)
-    return _document(plan, measurements, environment(plan.checkpoint, used))
+    _measure(plan, measurements, device, on_step)
+    return _document(plan, measurements, environment(plan.checkpoint, device))
 
 
 def _measure(

@@ -65,8 +65,8 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class ServerMetrics:
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self._registry = registry = registry or CollectorRegistry()
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
         counter = partial(Counter, registry=registry)
         histogram = partial(Histogram, registry=registry)
         self._requests = counter(

@@ -54,10 +54,9 @@ MAKES_ROOM = 76
 
 
 class WorkerProcess:
-    def __init__(  # noqa: PLR0913 - limits are keyword-only
+    def __init__(
         self,
         name: str,
-        command: Sequence[str],
         environment: Mapping[str, str],
         *,
         address: str,
@@ -66,7 +65,6 @@ class WorkerProcess:
     ) -> None:
         self.address = address
         self._name = name
-        self._command = tuple(command)
         self._environment = dict(environment)
         self._grace = grace
         self._most_failures = most_failures
@@ -126,10 +124,7 @@ class WorkerProcess:
         try:
             # In a group of its own, so that Ctrl-C reaches it only through `stop`.
             process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                env=self._environment,
-                process_group=0,
+                *COMMAND, stdin=asyncio.subprocess.PIPE, env=self._environment, process_group=0
             )
         except OSError as error:  # too many processes or no memory, which is temporary
             return None, str(error)
@@ -210,7 +205,6 @@ class Supervisor(GrpcService):
         self,
         settings: SupervisorSettings,
         devices: Sequence[str],
-        command: Sequence[str] = COMMAND,
         *,
         most_engines: int = ENGINES_UNDER_MPS,
         most_failures: int | None = None,
@@ -219,7 +213,6 @@ class Supervisor(GrpcService):
     ) -> None:
         super().__init__(settings)
         self._settings = settings
-        self._command = tuple(command)
         self._most_failures = most_failures
         self._worker_grace = settings.stop_grace + stop_seconds
         with ExitStack() as stack:
@@ -287,7 +280,6 @@ class Supervisor(GrpcService):
         return [
             WorkerProcess(
                 f"{device}.{place.slot}" if device else "cpu",
-                self._command,
                 environment_of(place, self._settings, self._inherited, self._folder),
                 address=address_of(place, self._folder),
                 grace=self._worker_grace,

@@ -19,6 +19,7 @@ from tests.faults import error_at
 SETTINGS = CalibrationSpec(examples=3, layers_per_example=2, max_length=6)
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8], [1, 6, 1, 8, 0], [9, 9]]
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("on_cpu")
 
 
 MADE: dict[str, Profile] = {}
@@ -27,7 +28,7 @@ MADE: dict[str, Profile] = {}
 def profile_of(checkpoint):
     """Return the profile of a model by its digest, made once."""
     if checkpoint.digest not in MADE:
-        made = calibrate(checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+        made = calibrate(checkpoint, PROMPTS, SETTINGS, task="countdown")
         MADE[checkpoint.digest] = made
     return MADE[checkpoint.digest]
 
@@ -37,7 +38,7 @@ def content(profile):
 
 
 def test_the_same_inputs_give_the_same_bytes(small_checkpoint):
-    first = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    first = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown")
     second = profile_of(small_checkpoint)
     assert first.to_json() == second.to_json()
 
@@ -61,9 +62,7 @@ def test_a_cpu_calibrates_in_float32_on_the_rounded_weights(small_model, tmp_pat
         directory = tmp_path / str(dtype)
         small_model.bfloat16().to(dtype).save_pretrained(directory)
         checkpoints.append(resolve_checkpoint(str(directory)))
-    rounded, widened = (
-        calibrate(one, PROMPTS, SETTINGS, task="countdown", device=CPU) for one in checkpoints
-    )
+    rounded, widened = (calibrate(one, PROMPTS, SETTINGS, task="countdown") for one in checkpoints)
     assert content(rounded)["calibration"]["precision"] == "float32"
     assert rounded.sensitivities == widened.sensitivities
 
@@ -143,4 +142,4 @@ def test_weights_that_are_not_finite_are_named(small_checkpoint):
     weights["model.layers.1.mlp.down_proj.weight"][0, 0] = float("nan")
     save_file(weights, path, metadata={"format": "pt"})
     with error_at("model.name", "mlp_module of layer 1 is nan"):
-        calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+        calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown")

@@ -150,11 +150,11 @@ def test_the_published_maps_of_gemma_norm_their_input_twice():
         assert torch.equal(value(published[metric]), value(right[metric]))
 
 
-def test_a_profile_records_its_maps(tmp_path):
+def test_a_profile_records_its_maps(on_cpu, tmp_path):
     make("gemma3_text").save_pretrained(tmp_path)
     checkpoint = resolve_checkpoint(str(tmp_path))
     profiles = [
-        calibrate(checkpoint, [PROMPT], settings, task="countdown", device=torch.device("cpu"))
+        calibrate(checkpoint, [PROMPT], settings, task="countdown")
         for settings in (SETTINGS, SETTINGS.model_copy(update={"maps": "published"}))
     ]
     right, published = (json.loads(profile.to_json()) for profile in profiles)

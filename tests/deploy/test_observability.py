@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 
 from modnorm.services.aggregator.lab_status import LabCountStore
 from modnorm.services.aggregator.metrics import AggregatorMetrics, LabCollector
@@ -52,10 +53,10 @@ def families(tmp_path_factory):
     AggregatorMetrics(registry)
     EvaluatorMetrics(registry)
     SandboxMetrics(registry)
-    ServerMetrics(registry)
     CallMetrics(registry)
     registry.register(LabCollector(LabCountStore(database, lease_seconds=60)))
-    yield list(registry.collect())
+    served = text_string_to_metric_families(ServerMetrics().text().decode())
+    yield [*registry.collect(), *served]
     database.close()
 
 

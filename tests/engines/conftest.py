@@ -18,7 +18,7 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import Drafts, Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.engines.transformers_engine import TransformersEngine
-from modnorm.engines.vllm.worker_context import WorkerContext, preload_workers
+from modnorm.engines.vllm import worker_context
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.exports import write_adapter
@@ -159,10 +159,11 @@ def checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
 
 @contextmanager
 def _forked() -> Iterator[None]:
-    preload_workers(WORKER_MODULES)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_context, "MODULES", WORKER_MODULES)
+        worker_context.preload_workers()
         for module in ("vllm.v1.engine.utils", "vllm.v1.executor.multiproc_executor"):
-            patch.setattr(f"{module}.get_mp_context", WorkerContext)
+            patch.setattr(f"{module}.get_mp_context", worker_context.WorkerContext)
         yield
 
 

@@ -98,8 +98,8 @@ def checkpoint(
 
 
 @pytest.fixture(scope="module")
-def engine(checkpoint: Checkpoint) -> Iterator[TransformersEngine]:
-    engine = TransformersEngine(checkpoint, device=torch.device("cpu"))
+def engine(on_cpu: None, checkpoint: Checkpoint) -> Iterator[TransformersEngine]:
+    engine = TransformersEngine(checkpoint)
     yield engine
     engine.close()
 
@@ -138,9 +138,9 @@ def test_answers_are_those_of_transformers_own_generate(
 def test_the_windows_of_these_models_matter(
     checkpoints: Mapping[str, Checkpoint], tmp_path: Path, family: str, wide_window: int | None
 ) -> None:
-    narrow = TransformersEngine(checkpoints[family], device=torch.device("cpu"))
+    narrow = TransformersEngine(checkpoints[family])
     wide = save(seeded(family, sliding_window=wide_window), tmp_path)
-    other = TransformersEngine(resolve_checkpoint(str(wide)), device=torch.device("cpu"))
+    other = TransformersEngine(resolve_checkpoint(str(wide)))
     assert narrow.weights_sha256() == other.weights_sha256()
     assert texts(narrow, PROMPTS[2:]) != texts(other, PROMPTS[2:])
 

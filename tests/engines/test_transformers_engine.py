@@ -19,6 +19,7 @@ from modnorm.engines import (
     Numerics,
     decoding,
     load_engine,
+    transformers_engine,
 )
 from modnorm.engines.causal import ATTENTION, CausalModel
 from modnorm.engines.transformers_engine import TransformersEngine
@@ -44,8 +45,9 @@ def test_a_model_that_does_not_fit_a_gpu_twice_is_refused_before_it_is_loaded(
 ) -> None:
     gpu = SimpleNamespace(total_memory=2**20)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(DoesNotFitError, match="two copies") as caught:
-        TransformersEngine(bundled, device=torch.device("cuda"))
+        TransformersEngine(bundled)
     assert "MODNORM_ENGINES_PER_GPU" in (caught.value.remedy or "")
 
 
@@ -107,11 +109,14 @@ def test_a_cpu_computes_in_float32_on_weights_of_the_dtype_of_the_model(
     assert bundled_engine.weights_sha256() == weights_sha256(stored.layout, stored.read)
 
 
-def test_answers_do_not_depend_on_the_batch(exact: Checkpoint, prompts: Prompts) -> None:
-    together = texts(TransformersEngine(exact), prompts)
-    narrow = TransformersEngine(exact, max_rows=3)
-    assert texts(narrow, prompts) == together
-    assert [texts(narrow, [prompt])[0] for prompt in prompts] == together
+def test_answers_do_not_depend_on_the_batch(
+    exact: Checkpoint, prompts: Prompts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = TransformersEngine(exact)
+    together = texts(engine, prompts)
+    monkeypatch.setattr(transformers_engine, "MAX_ROWS", 3)
+    assert texts(engine, prompts) == together
+    assert [texts(engine, [prompt])[0] for prompt in prompts] == together
 
 
 def beginnings(engine: TransformersEngine, prompts: Prompts) -> list[tuple[int, int]]:
@@ -130,10 +135,13 @@ def beginnings(engine: TransformersEngine, prompts: Prompts) -> list[tuple[int, 
 
 
 @pytest.mark.parametrize("max_rows", [2, 256])
-def test_a_shared_prefix_is_read_once(exact: Checkpoint, max_rows: int) -> None:
+def test_a_shared_prefix_is_read_once(
+    exact: Checkpoint, max_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers_engine, "MAX_ROWS", max_rows)
     system = list(range(40, 70))
     prompts = [[*system, *ids] for ids in ([5, 6, 7], [8], [9, 10], [5, 6], [5])]
-    engine = TransformersEngine(exact, max_rows=max_rows)
+    engine = TransformersEngine(exact)
     passes = beginnings(engine, prompts)
     assert passes[0] == (1, 30)
     assert sum(rows for rows, _ in passes[1:]) == 5

@@ -5,14 +5,15 @@ import sys
 START = """
 import os
 
-from modnorm.engines.vllm.worker_context import WorkerContext, preload_workers
+from modnorm.engines.vllm import worker_context
 
 before = dict(os.environ)
-preload_workers(["shadowing"])
+worker_context.MODULES = ["shadowing"]
+worker_context.preload_workers()
 assert os.environ == before
 del os.environ["REMOVED"]
 os.environ |= {"CHANGED": "new", "OMP_NUM_THREADS": "2"}
-worker = WorkerContext().Process(target=exec, args=(CHECK,))
+worker = worker_context.WorkerContext().Process(target=exec, args=(CHECK,))
 worker.start()
 worker.join()
 raise SystemExit(worker.exitcode)

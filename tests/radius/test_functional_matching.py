@@ -22,6 +22,7 @@ from tests.faults import error_at
 
 SIGMA = 0.01
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("on_cpu")
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def plain_displacement(base, other, prompts):
 
 
 def test_figures_are_those_of_a_plain_float64_reference(plan, folder):
-    document = match(plan, folder, device=CPU)
+    document = match(plan, folder)
     base = load_pretrained(plan.checkpoint, dtype=torch.float32, attention="eager").eval()
     for candidate in document.reference.candidates:
         other = perturbed(plan.checkpoint, candidate.seed, SIGMA)
@@ -105,7 +106,7 @@ def test_figures_are_those_of_a_plain_float64_reference(plan, folder):
 def test_isotropic_noise_matches_itself(plan, folder):
     radii = (SIGMA / 2, SIGMA, 2 * SIGMA)
     same = replace(plan, scale_map=plan.reference, radii=radii)
-    document = match(same, folder, device=CPU)
+    document = match(same, folder)
     assert document.radius == SIGMA
     found = [one.objective for one in document.radii]
     assert found[1] == 0
@@ -115,7 +116,7 @@ def test_isotropic_noise_matches_itself(plan, folder):
 
 @pytest.mark.parametrize("checkpoint", ["llama"], indirect=True)
 def test_shares_of_resamples_are_those_of_all_equally_likely_draws(plan, folder):
-    document = match(replace(plan, radii=(0.313, 0.326, 0.339)), folder, device=CPU)
+    document = match(replace(plan, radii=(0.313, 0.326, 0.339)), folder)
 
     def mean(condition, drawn):
         kl = fmean([condition.candidates[index].kl for index in drawn])
@@ -142,27 +143,27 @@ class TestOneFamily:
         self, plan, folder, tmp_path
     ):
         (tmp_path / "whole").mkdir()
-        whole = RadiusArtifact.of(match(plan, tmp_path / "whole", device=CPU))
+        whole = RadiusArtifact.of(match(plan, tmp_path / "whole"))
 
         def interrupt(step):
             if step.done == 3:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            match(plan, folder, on_step=interrupt, device=CPU)
+            match(plan, folder, on_step=interrupt)
         (journal,) = folder.iterdir()
         kept = journal.read_bytes()
         assert len(kept.splitlines()) == 3
         journal.write_bytes(kept + b'{"scale_map": "half a li')
-        again = RadiusArtifact.of(match(plan, folder, device=CPU))
+        again = RadiusArtifact.of(match(plan, folder))
         assert again == whole
         assert journal.read_bytes().startswith(kept)
         assert journal.read_bytes() == (tmp_path / "whole" / journal.name).read_bytes()
 
     def test_measurements_of_other_prompts_are_not_reused(self, plan, folder):
-        match(plan, folder, device=CPU)
+        match(plan, folder)
         other = replace(plan, prompts=[*plan.prompts[:-1], [4, 5]])
-        match(other, folder, device=CPU)
+        match(other, folder)
         first, second = folder.glob("measurements-*.jsonl")
         assert len(first.read_text().splitlines()) == len(second.read_text().splitlines()) == 8
 
@@ -172,15 +173,15 @@ class TestOneFamily:
         model = load_pretrained(checkpoint, dtype=torch.bfloat16, attention="eager")
         model.save_pretrained(tmp_path / "bfloat16")
         plan = make_plan(resolve_checkpoint(str(tmp_path / "bfloat16")))
-        document = match(replace(plan, radii=(1e-9, 0.2)), folder, device=CPU)
+        document = match(replace(plan, radii=(1e-9, 0.2)), folder)
         assert document.radii[0].objective is None
         assert document.radius == 0.2
         assert document.environment["dtype"] == "bfloat16"
         assert document.environment["arithmetic"] == "float32"
         with error_at("sigma"):
-            match(replace(plan, sigma=1e-9), folder, device=CPU)
+            match(replace(plan, sigma=1e-9), folder)
         with error_at("radii"):
-            match(replace(plan, radii=(1e-9,)), folder, device=CPU)
+            match(replace(plan, radii=(1e-9,)), folder)
 
     def test_a_candidate_whose_outputs_overflow_is_named_and_leaves_the_base(self, plan):
         meter = DisplacementMeter(plan.checkpoint, plan.prompts, batch_size=2, device=CPU)

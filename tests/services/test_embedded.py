@@ -3,7 +3,6 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
-from functools import partial
 
 import pytest
 from filelock import FileLock, Timeout
@@ -23,7 +22,6 @@ from modnorm.services.common.settings import SupervisorSettings
 from modnorm.services.embedded import start
 from modnorm.services.embedded_gpus import make_supervisor
 from modnorm.services.embedded_state import DATABASE
-from modnorm.services.evaluator.supervisor import Supervisor
 from modnorm.services.evaluator.worker import Worker
 from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
@@ -242,9 +240,7 @@ def test_gpus_have_evaluators_of_their_own_with_the_same_results(
     tmp_path, small_spec, forks, monkeypatch
 ):
     worker = forks.command("modnorm.services.evaluator.server")
-    monkeypatch.setattr(
-        "modnorm.services.embedded_gpus.Supervisor", partial(Supervisor, command=worker)
-    )
+    monkeypatch.setattr("modnorm.services.evaluator.supervisor.COMMAND", worker)
 
     def answers(name):
         with lab_client(tmp_path / name, cache=tmp_path / f"{name}-cache") as client:

@@ -130,8 +130,7 @@ class AnswerTable:
 class PromptRows:
     """Gives each prompt a row; the prompt that was used longest ago loses its row to a new one."""
 
-    def __init__(self, limit: int = PROMPTS) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._rows: OrderedDict[tuple[int, ...], int] = OrderedDict()
         self._reused: list[int] = []
 
@@ -139,7 +138,7 @@ class PromptRows:
         key = tuple(prompt)
         if (row := self._rows.pop(key, None)) is None:
             row = len(self._rows)
-            if row == self._limit:
+            if row == PROMPTS:
                 _, row = self._rows.popitem(last=False)
                 self._reused.append(row)
         self._rows[key] = row

@@ -5,7 +5,7 @@ engine's process would inherit locks that its threads hold; the server has one t
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -45,9 +45,9 @@ class WorkerContext(ForkServerContext):
     Process = _Worker
 
 
-def preload_workers(modules: Sequence[str] = MODULES) -> None:
+def preload_workers() -> None:
     """Start the server; call it before vLLM is imported here."""
-    WorkerContext().set_forkserver_preload(list(modules))
+    WorkerContext().set_forkserver_preload(list(MODULES))
     with _environment(_OF_SERVER):
         forkserver.ensure_running()
 

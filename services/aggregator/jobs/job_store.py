@@ -41,18 +41,11 @@ UNFIT_SECONDS = 10.0
 class JobStore:
     """The jobs of all experiments.
 
-    Leases are judged by `lease_clock`, by default the database's: a clock that jumps ends none.
+    Leases are judged by the database's clock: an aggregator's clock that jumps ends none.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        *,
-        lease_seconds: float,
-        lease_clock: Callable[[Session], float] = database_time,
-    ) -> None:
+    def __init__(self, database: Database, *, lease_seconds: float) -> None:
         self._database = database
-        self._lease_clock = lease_clock
         self._checks = ReportChecks()
         self.lease_seconds = lease_seconds
 
@@ -158,13 +151,13 @@ class JobStore:
     def lease_time(self) -> float:
         """Return the present time of the clock that leases are judged by."""
         with self._database.read() as session:
-            return self._lease_clock(session)
+            return database_time(session)
 
     def expired(self) -> tuple[str, ...]:
         """Return the jobs whose lease expired or ends impossibly late, earliest deadline first."""
         deadline = col(Job.lease_deadline)
         with self._database.read() as session:
-            now = self._lease_clock(session)
+            now = database_time(session)
             invalid = or_(deadline < now, deadline > self._latest(now))
             query = (
                 select(Job.id)
@@ -181,7 +174,7 @@ class JobStore:
         """
         with self._database.write() as session:
             job, experiment = lock_job(session, job_id)
-            deadline, now = job.lease_deadline, self._lease_clock(session)
+            deadline, now = job.lease_deadline, database_time(session)
             if job.state is not JobState.LEASED or deadline is None or deadline >= now:
                 if deadline is not None and deadline > self._latest(now):
                     job.lease_deadline = now + self.lease_seconds
@@ -205,7 +198,7 @@ class JobStore:
         return now + 2 * self.lease_seconds
 
     def _deadline(self, session: Session) -> float:
-        return self._lease_clock(session) + self.lease_seconds
+        return database_time(session) + self.lease_seconds
 
 
 def _together_or_alone(

@@ -18,18 +18,15 @@ logger = logging.getLogger(__name__)
 class Reachability:
     """Measures for how long workers could reach the aggregator without a gap; for one thread."""
 
-    def __init__(
-        self, lease_seconds: float, pause: float, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, lease_seconds: float, pause: float) -> None:
         self._lease_seconds = lease_seconds
         self._longest = pause + lease_seconds / 2
-        self._clock = clock
-        self._since = clock()
+        self._since = time.monotonic()
         self._last = self._since, math.inf
 
     def check(self, lease_time: float) -> bool:
         """Record that workers can call now; return whether they could for a whole lease."""
-        now = self._clock()
+        now = time.monotonic()
         if max(now - self._last[0], lease_time - self._last[1]) > self._longest:
             self._since = now
         self._last = now, lease_time

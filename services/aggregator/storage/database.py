@@ -36,7 +36,7 @@ IDLE_SECONDS = 30.0
 """Seconds without a statement after which Postgres aborts a transaction: its process was stopped
 or vanished, and others wait for its locks. The value is half a lease, so that workers keep their
 jobs. No transaction may compute that long between two statements."""
-_EVALUATIONS, _CLOCK, _TIME = "shared evaluations", "clock", "time"
+_EVALUATIONS, _TIME = "shared evaluations", "time"
 _REMEDY, START_REMEDY = "try again", "start the database, or correct MODNORM_DATABASE_URL"
 _DISK_FAULTS = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
@@ -103,7 +103,6 @@ class Database:
         on_fault: OnFault | None = None,
         evaluations: EvaluationCache | None = None,
     ) -> None:
-        self.clock: Callable[[], float] = time.time
         self.evaluations = evaluations
         self._engine = open_engine(parse_url(url), IDLE_SECONDS)
         self._writer = self._engine.execution_options(**{WRITES: True})
@@ -157,7 +156,7 @@ class Database:
     def write(self) -> Iterator[Session]:
         """Open a transaction that commits at the end, or rolls back on any error."""
         with self._transaction(), Session(self._writer, expire_on_commit=False) as session:
-            session.info |= {_EVALUATIONS: self.evaluations, _CLOCK: self.clock}
+            session.info[_EVALUATIONS] = self.evaluations
             with session.begin():
                 yield session
             analyse_grown(self._engine, session)
@@ -192,7 +191,7 @@ def transaction_time(session: Session) -> float:
     Call it once the experiment is locked: then later events of the experiment have later times.
     """
     if _TIME not in session.info:
-        session.info[_TIME] = session.info[_CLOCK]()
+        session.info[_TIME] = time.time()
     return cast("float", session.info[_TIME])
 
 

@@ -1,10 +1,13 @@
 """Rows of prompts."""
 
-from modnorm.engines.drafts.matching import PromptRows
+import pytest
+
+from modnorm.engines.drafts import matching
 
 
-def test_a_prompt_keeps_its_row_until_others_need_it() -> None:
-    rows = PromptRows(limit=2)
+def test_a_prompt_keeps_its_row_until_others_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "PROMPTS", 2)
+    rows = matching.PromptRows()
     assert [rows.row_of(prompt) for prompt in ([1], [2], [1])] == [0, 1, 0]
     assert not rows.take_reused()
     assert rows.row_of([3]) == 1

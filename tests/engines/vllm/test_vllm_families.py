@@ -87,7 +87,9 @@ def test_a_family_answers_as_in_transformers(
     scale_map = build_scale_map("randopt", checkpoint)
     drawn = Descriptor("portable-v1", 1, scale_map.method, 0.05, scale_map.digest)
     ours = VllmEngine(checkpoint, EngineSettings(max_model_len=128, max_num_seqs=sequences))
-    theirs = TransformersEngine(checkpoint, device=torch.device("cpu"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        theirs = TransformersEngine(checkpoint)
     try:
         assert ours.environment["step_tokens"] == step_tokens
         base = answers(theirs, PROMPTS)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -217,10 +218,7 @@ class World:
     jobs: SingleCalls = field(init=False)
 
     def __post_init__(self) -> None:
-        self.database.clock = lambda: self.now
-        self.jobs = SingleCalls(
-            self.database, lease_seconds=LEASE_SECONDS, lease_clock=lambda _session: self.now
-        )
+        self.jobs = SingleCalls(self.database, lease_seconds=LEASE_SECONDS)
         self.experiments = ExperimentStore(self.database)
 
     def spec(self, **changes: object) -> ExperimentSpec:
@@ -343,10 +341,14 @@ class World:
 
 
 @pytest.fixture
-def world(database_url) -> Iterator[World]:
+def world(database_url, monkeypatch) -> Iterator[World]:
     database = Database(database_url)
     database.migrate()
-    yield World(database)
+    world, aggregator = World(database), "modnorm.services.aggregator"
+    clock = SimpleNamespace(time=lambda: world.now)
+    monkeypatch.setattr(f"{aggregator}.storage.database.time", clock)
+    monkeypatch.setattr(f"{aggregator}.jobs.job_store.database_time", lambda _session: world.now)
+    yield world
     database.close()
 
 

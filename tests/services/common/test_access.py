@@ -6,7 +6,7 @@ import pytest
 
 from modnorm.errors import ConflictError, NotFoundError, UnauthenticatedError
 from modnorm.files import MAX_YAML_BYTES
-from modnorm.services.common.access import CHECK_SECONDS, TokenFile
+from modnorm.services.common.access import TokenFile
 from modnorm.wire.connection import is_loopback
 from modnorm.wire.tokens import (
     Role,
@@ -110,13 +110,12 @@ def test_names_are_plain(name):
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("[")])
-def test_a_damaged_file_keeps_the_accepted_tokens(path, damage, caplog):
-    now = [0.0]
+def test_a_damaged_file_keeps_the_accepted_tokens(path, damage, caplog, monkeypatch):
     text, kept = make_token("first", [Role.READ])
     write_tokens(path, TokenTable(tokens=(kept,)))
-    tokens = TokenFile(path, lambda: now[0])
+    tokens = TokenFile(path)
     damage(path)
-    now[0] += CHECK_SECONDS
+    monkeypatch.setattr("modnorm.services.common.access.CHECK_SECONDS", 0.0)
     assert tokens.check(text) == kept
     assert "stay valid" in caplog.text
 

@@ -41,12 +41,14 @@ run_service(own, lambda _: GrpcService(own, lambda _: ()))
 @asynccontextmanager
 async def running(devices, command, limits=None, **changes):
     settings = SupervisorSettings(bind_address="127.0.0.1:0", stop_grace=0.5, **changes)
-    supervisor = Supervisor(settings, devices, command, **(limits or {}))
-    await supervisor.start()
-    try:
-        yield supervisor
-    finally:
-        await supervisor.stop()
+    supervisor = Supervisor(settings, devices, **(limits or {}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("modnorm.services.evaluator.supervisor.COMMAND", command)
+        await supervisor.start()
+        try:
+            yield supervisor
+        finally:
+            await supervisor.stop()
 
 
 async def until(condition, what):

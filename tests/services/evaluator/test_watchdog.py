@@ -76,8 +76,9 @@ async def supervised(command, redis_url, target, monkeypatch):
     for name, value in changes.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(supervising, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(supervising, "COMMAND", command)
     settings = SupervisorSettings(bind_address="127.0.0.1:0", stop_grace=0.5, silence_seconds=1.5)
-    supervisor = Supervisor(settings, (), command)
+    supervisor = Supervisor(settings, ())
     await supervisor.start()
     try:
         yield lambda: getattr(supervisor._workers[0]._process, "pid", None)

@@ -1,8 +1,10 @@
 """Leases expire only after workers could call for a whole lease."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from modnorm.services.aggregator.jobs.reaper import Reachability
+from modnorm.services.aggregator.jobs import reaper
 
 LEASE, PAUSE = 60.0, 5.0
 
@@ -19,13 +21,15 @@ class Time:
 
 
 @pytest.fixture
-def time():
-    return Time()
+def time(monkeypatch):
+    time = Time()
+    monkeypatch.setattr(reaper, "time", SimpleNamespace(monotonic=lambda: time.now))
+    return time
 
 
 @pytest.fixture
 def reachability(time):
-    return Reachability(LEASE, PAUSE, clock=lambda: time.now)
+    return reaper.Reachability(LEASE, PAUSE)
 
 
 def looks(reachability, time, seconds):
@@ -62,7 +66,7 @@ def test_a_clock_set_forward_expires_no_lease(reachability, time, jump, counts):
 
 
 def test_rare_checks_are_no_gap(time):
-    reachability = Reachability(LEASE, 120.0, clock=lambda: time.now)
+    reachability = reaper.Reachability(LEASE, 120.0)
     for _ in range(2):
         time.passes(121.0)
         assert reachability.check(time.date)
