@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from modnorm import errors
+from modnorm import __version__, errors
 from modnorm.cli.commands import COMMANDS, CommandGroup
 from modnorm.cli.console import echo, on_one_line, output
 from modnorm.files import file_fault
@@ -28,9 +28,7 @@ _CALLER_ERRORS = (
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - how typer calls it
     if wanted:
-        from importlib.metadata import version  # takes 50 ms
-
-        echo(version("modnorm"))
+        echo(__version__)
         raise typer.Exit
 
 

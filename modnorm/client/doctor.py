@@ -15,6 +15,7 @@ from pathlib import Path
 import grpc
 from packaging.requirements import Requirement
 
+from modnorm import __version__
 from modnorm.checkpoint.reference import bundled_models, resolve_checkpoint
 from modnorm.errors import ForbiddenError, ModnormError, UnauthenticatedError
 from modnorm.host import default_cache
@@ -270,8 +271,7 @@ def _versions(status: status_pb2.GetStatusResponse) -> Finding:
         names = ", ".join(f"{name} {number}" for name, number in sorted(others))
         detail = f"the aggregator is {status.version}, others are not: {names}"
         return broken("versions", detail, "run the same version of all services")
-    own = metadata.version("modnorm")
-    if own != status.version:
-        detail = f"the lab is {status.version}, this is {own}"
+    if __version__ != status.version:
+        detail = f"the lab is {status.version}, this is {__version__}"
         return warning("versions", detail, f"install modnorm {status.version} here")
-    return ok("versions", f"{own} everywhere")
+    return ok("versions", f"{__version__} everywhere")

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 from typing import TypeVar
 
 import grpc.aio
@@ -14,6 +13,7 @@ from sqlalchemy import func
 from sqlmodel import col, select
 from typing_extensions import override
 
+from modnorm import __version__
 from modnorm.analysis.environments import CANARY, like_of
 from modnorm.errors import ForbiddenError, ModnormError, UnauthenticatedError
 from modnorm.services.aggregator.storage.database import Database
@@ -194,7 +194,7 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
             asyncio.gather(*checks),
         )
         response = status_pb2.GetStatusResponse(
-            version=version("modnorm"), time=now(), dependencies=[database, broker, *services]
+            version=__version__, time=now(), dependencies=[database, broker, *services]
         )
         if counted is not None:
             holders, response.jobs_pending = counted

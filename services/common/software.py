@@ -2,7 +2,8 @@
 
 import platform
 from collections.abc import Mapping
-from importlib.metadata import version
 
-SOFTWARE: Mapping[str, str] = {"modnorm": version("modnorm"), "python": platform.python_version()}
+from modnorm import __version__
+
+SOFTWARE: Mapping[str, str] = {"modnorm": __version__, "python": platform.python_version()}
 """Versions by name. That of modnorm is recorded only: no comparison of environments reads it."""

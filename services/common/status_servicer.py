@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from importlib.metadata import version
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from typing_extensions import override
 
+from modnorm import __version__
 from modnorm.v1 import status_pb2, status_pb2_grpc
 
 SERVICE = "modnorm.v1.StatusService"
@@ -25,7 +25,7 @@ class StatusServicer(status_pb2_grpc.StatusServiceServicer):
     ) -> status_pb2.GetStatusResponse:
         """Check the dependencies and return the status."""
         return status_pb2.GetStatusResponse(
-            version=version("modnorm"),
+            version=__version__,
             time=now(),
             dependencies=await self._check() if self._check else (),
         )

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import version
 from typing import TypeVar
 
 import grpc
@@ -20,6 +19,7 @@ from tenacity import (
 )
 from tenacity.stop import StopBaseT
 
+from modnorm import __version__
 from modnorm.errors import (
     CancelledError,
     CandidateError,
@@ -68,7 +68,6 @@ class AggregatorClient:
 
     def __init__(self, stub: JobServiceStub, *, worker: str, shutdown: Shutdown) -> None:
         self.worker = worker
-        self._version = version("modnorm")
         self._stub = stub
         self._shutdown = shutdown
         self.is_refused = False
@@ -80,7 +79,7 @@ class AggregatorClient:
         """Lease the next job; None if there is none for this worker."""
         request = messages.ClaimJobRequest(
             worker=self.worker,
-            version=self._version,
+            version=__version__,
             model_digest=model_digest,
             unfit_experiments=unfit_experiments,
         )

@@ -1,16 +1,16 @@
 import json
 import time
-from importlib import metadata
 
 import pytest
 
+from modnorm import __version__
 from modnorm.client.doctor import Verdict, check_lab
 from modnorm.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import status_pb2, status_pb2_grpc
 from modnorm.wire.connection import Credentials
 from tests.scripted_services import refuse, served
 
-OWN = metadata.version("modnorm")
+OWN = __version__
 SAMPLER = status_pb2.Dependency(name="sampler", usable=True, detail="answers", version=OWN)
 DATABASE = status_pb2.Dependency(name="database", usable=True, detail="answers")
 

@@ -12,6 +12,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from modnorm import __version__
 from modnorm.v1 import experiment_pb2_grpc
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,7 @@ def test_no_grpc_is_allowed_that_the_generated_code_refuses():
 
 def test_every_file_has_the_same_version():
     version = project_version()
+    assert __version__ == version
     assert f"\n## {version} - " in (ROOT / "CHANGELOG.md").read_text()
     assert str(yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]) == version
     assert f"#MODNORM_VERSION={version}\n" in (ROOT / ".env.example").read_text()

@@ -1,9 +1,9 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version
 
 import pytest
 
+from modnorm import __version__
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.engines import GenerationLimits, load_engine
 from modnorm.errors import CancelledError, StaleLeaseError, UnauthenticatedError, UnavailableError
@@ -59,7 +59,7 @@ def test_a_job_is_reported_as_the_library_scores_it(
     assert report.worker == "tester"
     recorded = {"python", "torch", "transformers", "device", "threads", "engine"}
     assert recorded <= report.environment.keys()
-    assert report.environment["modnorm"] == version("modnorm")
+    assert report.environment["modnorm"] == __version__
     assert unpack_answers(report.answers) == answers
     assert not aggregator.failures
 
