@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import engine_failures
 from modnorm.errors import EngineError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
 class CandidateEngine(ABC):
     """An engine's weights, which become a candidate and the base again; see `Engine`."""
 
+    _checkpoint: Checkpoint
     _weights: "CandidateWeights | RankGroup"
 
     def __init__(self) -> None:
         self._candidate: Descriptor | None = None
         self._is_restored = True
         """Whether the weights are the base outside of a candidate."""
+
+    @property
+    def model_digest(self) -> str:
+        return self._checkpoint.digest
 
     @property
     @abstractmethod

@@ -114,10 +114,6 @@ class TransformersEngine(CandidateEngine):
         """Requests that run."""
 
     @property
-    def model_digest(self) -> str:
-        return self._checkpoint.digest
-
-    @property
     def environment(self) -> Mapping[str, str]:
         gpu = self._model.device.type == "cuda"
         threads = {} if gpu else {"threads": str(torch.get_num_threads())}

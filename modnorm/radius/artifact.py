@@ -377,7 +377,7 @@ def radius_folder(cache: Path) -> Path:
     return cache / "radii"
 
 
-def carry_radius(spec: ExperimentSpec, cache: Path | None = None) -> ExperimentSpec:
+def carry_radius(spec: ExperimentSpec, cache: Path) -> ExperimentSpec:
     """Return a spec whose radius is a number, read from the artifact that it names, if any."""
     source = spec.method.radius_source
     if source is None or spec.method.is_resolved:
@@ -399,11 +399,11 @@ def keep_artifact(artifact: RadiusArtifact, cache: Path) -> None:
         ) from error
 
 
-def _find(name: str, cache: Path | None) -> RadiusArtifact:
+def _find(name: str, cache: Path) -> RadiusArtifact:
     if not is_digest(name):
         return RadiusArtifact.load(resolve_file(name, "method.radius", None))
-    path = None if cache is None else radius_folder(cache) / f"{name}.json"
-    if path is None or not path.is_file():
+    path = radius_folder(cache) / f"{name}.json"
+    if not path.is_file():
         raise InvalidInputError(
             f"there is no radius artifact {name[:16]}... on this machine",
             field="method.radius",

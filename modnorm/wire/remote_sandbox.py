@@ -110,8 +110,8 @@ _CHANNEL_OPTIONS = channel_options([{"service": _SERVICE}], most_bytes=16 * 2**2
 class RemoteSandbox:
     """Sends programs to a sandbox service; threads may share it."""
 
-    def __init__(self, target: str, *, credentials: Credentials | None = None) -> None:
-        self._channel = open_channel(target, credentials or Credentials(), _CHANNEL_OPTIONS)
+    def __init__(self, target: str, *, credentials: Credentials) -> None:
+        self._channel = open_channel(target, credentials, _CHANNEL_OPTIONS)
         self._stub = sandbox_pb2_grpc.SandboxServiceStub(self._channel)
 
     def execute(self, program: Program) -> ProgramOutcome:
@@ -165,8 +165,9 @@ def judging_task(
     if not runs_programs(named.name):
         yield task
         return
-    if target and credentials is not None:
-        credentials.require_authorities()
-    with RemoteSandbox(target, credentials=credentials) if target else Sandbox() as sandbox:
+    shown = credentials or Credentials()
+    if target:
+        shown.require_authorities()
+    with RemoteSandbox(target, credentials=shown) if target else Sandbox() as sandbox:
         sandbox.check_health()
         yield make(sandbox=sandbox)

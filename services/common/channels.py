@@ -39,6 +39,6 @@ CHANNEL_OPTIONS: Options = (
 """Options of blocking and asynchronous channels."""
 
 
-def open_service_channel(target: str, credentials: Credentials | None = None) -> grpc.aio.Channel:
+def open_service_channel(target: str, credentials: Credentials) -> grpc.aio.Channel:
     """Open a channel in the running event loop; it connects at the first call."""
-    return open_async_channel(target, credentials or Credentials(), CHANNEL_OPTIONS)
+    return open_async_channel(target, credentials, CHANNEL_OPTIONS)

@@ -60,7 +60,7 @@ def test_killed_and_started_again_it_ends_in_an_artifact_which_the_spec_names(
     assert (cache / "radii" / f"{again['digest']}.json").exists()
     assert len(again["choice_shares"]) == len(again["artifact"]["radii"])
     assert sum(again["choice_shares"]) == pytest.approx(1)
-    named = carry_radius(load_spec(spec_file)).method
+    named = carry_radius(load_spec(spec_file), tmp_path).method
     assert named.radius == again["artifact"]["radius"]
     assert named.radius_source is not None
     assert named.radius_source.artifact == again["digest"]

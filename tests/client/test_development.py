@@ -116,10 +116,11 @@ def test_an_artifact_that_was_chosen_on_some_rows_of_the_test_is_refused(
     file = tmp_path / "radius.json"
     file.write_text(RadiusArtifact.of(grid(rows)).to_json())
     named = {"artifact": str(file)}
-    apart = carry_radius(tested_on(puzzles(tmp_path / "apart.jsonl", 8, 9), named))
+    apart = carry_radius(tested_on(puzzles(tmp_path / "apart.jsonl", 8, 9), named), tmp_path)
     assert apart.method.radius == 0.005
     check_locally(apart, folders=(), engines=("auto",))
-    shared = carry_radius(tested_on(puzzles(tmp_path / "test.jsonl", 7, 8, other=1), named))
+    heldout = puzzles(tmp_path / "test.jsonl", 7, 8, other=1)
+    shared = carry_radius(tested_on(heldout, named), tmp_path)
     with error_at("method.radius", "chosen on 1 of the 2 rows") as caught:
         check_locally(shared, folders=(), engines=("auto",))
     assert "task.heldout" in (caught.value.remedy or "")

@@ -57,7 +57,7 @@ def test_a_file_gives_the_number_and_where_it_is_from(make_grid, make_spec, tmp_
     artifact = make_grid(METRICS, 0.16)
     file = tmp_path / "radius.json"
     file.write_text(artifact.to_json())
-    method = carry_radius(make_spec(str(file))).method
+    method = carry_radius(make_spec(str(file)), tmp_path).method
     assert method.radius == 0.16
     assert method.is_resolved
     assert method.radius_source is not None
@@ -72,7 +72,7 @@ def test_a_digest_finds_what_was_made_on_this_machine(make_grid, make_spec, tmp_
     keep_artifact(artifact, tmp_path)
     spec = carry_radius(make_spec(artifact.digest), tmp_path)
     assert spec.method.radius == 0.16
-    assert carry_radius(spec) is spec
+    assert carry_radius(spec, tmp_path) is spec
 
 
 @pytest.mark.parametrize("name", ["no/such/radius.json", "0" * 64])

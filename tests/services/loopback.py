@@ -6,6 +6,7 @@ from modnorm.services.common.channels import open_service_channel
 from modnorm.services.common.server import GrpcService
 from modnorm.services.common.service_process import ANY_PORT
 from modnorm.services.common.settings import ServiceSettings
+from modnorm.wire.connection import Credentials
 
 
 @asynccontextmanager
@@ -13,7 +14,7 @@ async def serving(service):
     """Run a service; yield a channel to it."""
     await service.start()
     try:
-        async with open_service_channel(f"127.0.0.1:{service.port}") as channel:
+        async with open_service_channel(f"127.0.0.1:{service.port}", Credentials()) as channel:
             yield channel
     finally:
         await service.stop()

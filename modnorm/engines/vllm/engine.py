@@ -100,10 +100,6 @@ class VllmEngine(CandidateEngine):
             raise
 
     @property
-    def model_digest(self) -> str:
-        return self._checkpoint.digest
-
-    @property
     def environment(self) -> Mapping[str, str]:
         """Engine, library versions, device and settings that rounding may depend on."""
         on_gpu = not current_platform.is_cpu()

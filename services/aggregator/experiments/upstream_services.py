@@ -36,9 +36,9 @@ Prompts = Sequence[Sequence[Message]]
 class Sampler:
     """Client of SamplingService; every method raises the service's error."""
 
-    def __init__(self, channel: grpc.aio.Channel, credentials: Credentials | None = None) -> None:
+    def __init__(self, channel: grpc.aio.Channel, credentials: Credentials) -> None:
         self._stub = SamplingServiceStub(channel)
-        self._call = partial(_call, "sampler", credentials or Credentials())
+        self._call = partial(_call, "sampler", credentials)
 
     async def inspect(
         self, spec: ExperimentSpec, prompts: Prompts, max_tokens: int
@@ -113,9 +113,9 @@ class Sampler:
 class Calibrator:
     """Client of CalibrationService; every method raises the service's error."""
 
-    def __init__(self, channel: grpc.aio.Channel, credentials: Credentials | None = None) -> None:
+    def __init__(self, channel: grpc.aio.Channel, credentials: Credentials) -> None:
         self._stub = CalibrationServiceStub(channel)
-        self._call = partial(_call, "calibrator", credentials or Credentials())
+        self._call = partial(_call, "calibrator", credentials)
 
     async def profile(self, digest: str) -> calibration_pb2.Profile:
         request = calibration_pb2.GetProfileRequest(digest=digest)

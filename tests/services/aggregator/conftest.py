@@ -30,6 +30,7 @@ from modnorm.services.sampler.server import build as build_sampler
 from modnorm.spec import parse_spec
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.answer_sheets import pack_answers
+from modnorm.wire.connection import Credentials
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.status import from_rpc_error
 from tests.services.aggregator.world import catalog, directories, finished, judged, world  # noqa: F401 - fixtures of all tests here
@@ -306,7 +307,7 @@ async def running(settings):
     aggregator = Aggregator(settings)
     await aggregator.start()
     try:
-        async with open_service_channel(f"127.0.0.1:{aggregator.port}") as channel:
+        async with open_service_channel(f"127.0.0.1:{aggregator.port}", Credentials()) as channel:
             yield Lab(aggregator, settings, channel)
     finally:
         await aggregator.stop()

@@ -48,7 +48,7 @@ def target(tmp_path_factory):
 
 @pytest.fixture
 def remote(target):
-    with RemoteSandbox(target) as client:
+    with RemoteSandbox(target, credentials=Credentials()) as client:
         yield client
 
 
@@ -88,7 +88,10 @@ def test_errors_name_the_field(remote):
 
 
 def test_without_a_service_there_is_no_verdict():
-    with RemoteSandbox("127.0.0.1:9") as nobody, pytest.raises(UnavailableError):
+    with (
+        RemoteSandbox("127.0.0.1:9", credentials=Credentials()) as nobody,
+        pytest.raises(UnavailableError),
+    ):
         nobody.execute(HONEST)
 
 
