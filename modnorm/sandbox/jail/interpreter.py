@@ -58,10 +58,10 @@ EXIT_MEMORY = 77
 _HEADER = struct.Struct(">I")
 
 
-def _read(channel: int, size: int) -> bytes:
+def _read(size: int) -> bytes:
     data = b""
     while len(data) < size:
-        part = os.read(channel, size - len(data))
+        part = os.read(CHANNEL, size - len(data))
         if not part:
             os._exit(0)
         data += part
@@ -90,15 +90,15 @@ def _answer(namespace: dict[str, object], request: dict[str, str]) -> dict[str, 
         return {"raised": _describe(error)}
 
 
-def serve(channel: int = CHANNEL) -> None:
+def serve() -> None:
     """Answer requests in the namespace of a module named "program"."""
     module = types.ModuleType(MODULE)
     sys.modules[MODULE] = module
     random.seed(0)
     linecache.clearcache()
     while True:
-        (size,) = _HEADER.unpack(_read(channel, _HEADER.size))
-        request = json.loads(_read(channel, size))
+        (size,) = _HEADER.unpack(_read(_HEADER.size))
+        request = json.loads(_read(size))
         try:
             reply = json.dumps(_answer(module.__dict__, request)).encode()
         except MemoryError:
@@ -110,4 +110,4 @@ def serve(channel: int = CHANNEL) -> None:
                 stream.flush()
         view = memoryview(_HEADER.pack(len(reply)) + reply)
         while view:
-            view = view[os.write(channel, view) :]
+            view = view[os.write(CHANNEL, view) :]
