@@ -74,11 +74,11 @@ FIRST_TOKENS = 2048
 class VllmEngine(CandidateEngine):
     """One model in vLLM, in the checkpoint's dtype, and its pristine copy."""
 
-    def __init__(self, checkpoint: Checkpoint, settings: EngineSettings | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint, settings: EngineSettings) -> None:
         super().__init__()
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
-        self._settings = settings or EngineSettings()
+        self._settings = settings
         self._encoder = PromptEncoder(checkpoint)
         self.layout, self._dtype = stored.layout, stored.dtype
         self._requests = 0
