@@ -1,6 +1,7 @@
 """gRPC servers: health, reflection, error mapping, limits and a graceful stop."""
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 
 import grpc.aio
@@ -89,7 +90,11 @@ class GrpcService:
             await asyncio.to_thread(self._close)
 
     def stop_now(self) -> None:
-        """End the grace period of the present or next stop: release the work now."""
+        """End the process. A thread cannot stop while its database does not answer.
+
+        Subclasses that hold leases release them instead.
+        """
+        os._exit(1)
 
     async def set_serving(self, *, serving: bool) -> None:
         """Set the health status of the started services, and of the whole server."""

@@ -59,7 +59,7 @@ def _variable(kind: type[BaseSettings], place: tuple[int | str, ...]) -> str:
 def run_service(
     settings: ServiceSettings, build: Callable[[CollectorRegistry], GrpcService]
 ) -> None:
-    """Run a service until SIGTERM or SIGINT, then stop it; a second signal ends the grace."""
+    """Run a service until SIGTERM or SIGINT, then stop it; a second signal ends it at once."""
     configure_logging(settings.log_level)
     exempt_loopback()
     registry = CollectorRegistry()

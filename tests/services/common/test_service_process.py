@@ -5,7 +5,9 @@ import socket
 import subprocess
 import sys
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from modnorm.services.common.healthcheck import check
 from modnorm.services.common.service_process import ServiceThread
@@ -73,6 +75,24 @@ def test_a_service_stops_gracefully_and_logs_json(aggregator, number):
     assert [listening["event"], stopping["event"]] == ["listening", "stopping"]
     assert {"level", "logger", "timestamp"} <= stopping.keys()
     assert str(listening["port"]) in address
+
+
+def test_a_second_signal_ends_a_service_that_cannot_stop(start_module, tmp_path):
+    address = f"127.0.0.1:{free_port()}"
+    settings = {
+        "MODNORM_BIND_ADDRESS": address,
+        "MODNORM_CACHE_DIR": str(tmp_path),
+        "MODNORM_STOP_GRACE": "3600",
+    }
+    process = start_module("modnorm.services.sampler.server", environment=os.environ | settings)
+    wait_until(lambda: check(address, timeout=1) == "SERVING", "the service serves")
+    with grpc.insecure_channel(address) as channel:
+        watched = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        statuses = (each.status for each in watched)
+        assert next(statuses) == health_pb2.HealthCheckResponse.SERVING
+        process.process.send_signal(signal.SIGTERM)
+        assert next(statuses) == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert process.interrupt(signal.SIGTERM) != 0
 
 
 def test_a_database_that_does_not_answer_ends_the_aggregator_with_a_remedy(start_module):
