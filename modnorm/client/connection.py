@@ -38,6 +38,7 @@ _SUBMIT_SECONDS = 2_400.0
 not seen since it started, for which the lab itself allows half an hour; data and an answer come on
 top."""
 _DOWNLOAD_SECONDS = 3_600.0
+_LATE = f"{LATE}, or allow more time (`timeout`, MODNORM_TIMEOUT for commands)"
 _PAGE = 500
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -75,6 +76,7 @@ class Connection:
         shown = ConnectionSettings() if credentials is None else credentials
         shown.require_authorities()
         require_target(target)
+        self._server = f"the server {target}"
         self._timeout = timeout
         self.patience = patience
         self._is_closed = False
@@ -99,7 +101,7 @@ class Connection:
         request: RequestT,
         *,
         least_seconds: float = 0.0,
-        late: str = LATE,
+        late: str = _LATE,
     ) -> ResponseT:
         """Make a call; the channel repeats it while the server is unavailable.
 
@@ -117,7 +119,7 @@ class Connection:
         """Yield the responses of a call; they end after `seconds` at the latest."""
         responses = method(request, timeout=seconds)
         try:
-            with self._faults(LATE):
+            with self._faults(_LATE):
                 yield from responses
         finally:
             responses.cancel()  # type: ignore[no-untyped-call]  # only in its stubs
@@ -130,7 +132,7 @@ class Connection:
         except grpc.RpcError as error:
             if self._is_closed:
                 raise closed_connection() from error
-            raise from_rpc_error(error, late=late) from error
+            raise from_rpc_error(error, server=self._server, late=late) from error
 
 
 def create_experiment(

@@ -41,6 +41,7 @@ _BY_CODE: dict[grpc.StatusCode, type[errors.ModnormError]] = {
     code: kind for kind, code in reversed(CODES.items())
 }
 _RUNNING = "is a server running at that address?"
+_OTHER = "another service, or another version, is running there: correct the address or update it"
 _CLOSED = (
     "if the server uses TLS, set MODNORM_TLS_CA, and MODNORM_TLS_CERT and MODNORM_TLS_KEY where "
     "callers must have a certificate"
@@ -70,7 +71,7 @@ _NO_ADDRESS = re.compile(
     r"|Custom verification check failed with error: UNAUTHENTICATED: )?(?P<reason>[^(]*[^( ])"
 )
 _NO_HOST = re.compile(r"DNS resolution failed for (?P<target>[^:]*(?::\d+)?):")
-LATE = "it may be busy, or out of reach: try again later, or allow more time"
+LATE = "it may be busy, or out of reach: try again later"
 """Remedy for a call without an answer in time, whether or not a server listens."""
 
 
@@ -94,15 +95,19 @@ def to_status(error: errors.ModnormError) -> status_pb2.Status:
     return status
 
 
-def from_rpc_error(error: grpc.RpcError, *, late: str = LATE) -> errors.ModnormError:
-    """Return the error of the service from the exception of a call."""
+def from_rpc_error(
+    error: grpc.RpcError, *, server: str = "the server", late: str = LATE
+) -> errors.ModnormError:
+    """Return the error of the service from the exception of a call to `server`."""
     if not isinstance(error, _ENDED_CALLS):
         return errors.UnavailableError(str(error))
     status = rpc_status.from_call(cast("grpc.Call", error))
     if status is not None and status.code != code_pb2.OK:
         return from_status(status)
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return errors.UnavailableError("the server did not answer in time", remedy=late)
+        return errors.UnavailableError(f"{server} did not answer in time", remedy=late)
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return errors.UnreachableError(f"{server} lacks the called method", remedy=_OTHER)
     kind = _BY_CODE.get(error.code(), errors.ModnormError)
     details = error.details() or error.code().name.lower()
     if kind is errors.UnavailableError and (words := _unreachable(details)):
@@ -117,7 +122,7 @@ def from_neighbour(error: grpc.RpcError, name: str) -> errors.ModnormError:
 
     The error names an unreachable service, since that caller does not know its address.
     """
-    met = from_rpc_error(error)
+    met = from_rpc_error(error, server=f"the {name}")
     if not isinstance(met, errors.UnreachableError):
         return met
     return errors.UnavailableError(

@@ -61,6 +61,14 @@ def test_the_error_that_the_service_met_is_raised(client, spec):
     assert str(raised.value) == str(error)
 
 
+def test_a_server_that_is_no_lab_is_named(connect, serve, servicer):
+    target = serve(servicer())
+    with pytest.raises(errors.UnreachableError) as raised:
+        connect(target).get("e1")
+    assert target in raised.value.message
+    assert raised.value.remedy
+
+
 def test_an_unavailable_server_is_asked_again(client, stored):
     asked: list[str] = []
 
@@ -86,10 +94,11 @@ def test_a_submission_that_takes_long_can_be_repeated(
         return created(request, context)
 
     monkeypatch.setattr(connection, "_SUBMIT_SECONDS", 0.4)
-    connected = connect(serve(servicer(CreateExperiment=answer)), timeout=0.4)
+    target = serve(servicer(CreateExperiment=answer))
+    connected = connect(target, timeout=0.4)
     with pytest.raises(errors.UnavailableError) as raised:
         connected.submit(spec)
-    assert raised.value.message == "the server did not answer in time"
+    assert raised.value.message == f"the server {target} did not answer in time"
     assert raised.value.remedy is not None
     assert f"submit again with the request id {asked[0]}" in raised.value.remedy
     given_up.set()

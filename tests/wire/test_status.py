@@ -3,8 +3,8 @@
 import grpc
 import pytest
 
-from modnorm.errors import ModnormError, UnreachableError
-from modnorm.wire.status import code_of, from_rpc_error, from_status, to_status
+from modnorm.errors import ModnormError, UnavailableError, UnreachableError
+from modnorm.wire.status import code_of, from_neighbour, from_rpc_error, from_status, to_status
 
 UNREACHED = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: "
 REFUSED = f"{UNREACHED}Failed to connect to remote host: connect: Connection refused (111)"
@@ -64,6 +64,14 @@ def test_a_failed_handshake_is_told_with_its_cause_and_remedy(kind, words, remed
     error = from_rpc_error(Ended(f"{UNREACHED}{kind}{words}"))
     assert error.message == f"cannot connect to 127.0.0.1:9: {words}"
     assert remedy in (error.remedy or "")
+
+
+@pytest.mark.parametrize("code", ["UNIMPLEMENTED", "DEADLINE_EXCEEDED"])
+def test_a_neighbour_that_does_not_serve_the_call_is_named_and_called_again(code):
+    error = from_neighbour(Ended("Method not found!", grpc.StatusCode[code]), "calibrator")
+    assert isinstance(error, UnavailableError)
+    assert "calibrator" in error.message
+    assert error.remedy
 
 
 def test_an_internal_error_of_grpc_is_no_verdict_on_a_candidate():
