@@ -5,9 +5,10 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,17 +112,22 @@ def partial_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")
 
 
+DRAFTS = f".*.{'[0-9a-f]' * 32}.part"
+"""Pattern of the names that `own_draft` gives."""
+
+
 def own_draft(path: Path) -> Path:
     """Return a temporary path of a file that several processes may write at the same time."""
     return path.with_name(f".{path.name}.{uuid4().hex}.part")
 
 
-def remove_old_drafts(folder: Path) -> None:
-    """Remove drafts below a folder that killed processes left an hour ago or earlier."""
-    for draft in folder.rglob(f".*.{'[0-9a-f]' * 32}.part"):
+def remove_old_drafts(drafts: Iterable[Path]) -> None:
+    """Remove files and directories that killed processes left an hour ago or earlier."""
+    for draft in list(drafts):
         with suppress(OSError):  # another process removes it too
-            if time.time() - draft.stat().st_mtime > _DRAFT_SECONDS:
-                draft.unlink()
+            written = max(path.stat().st_mtime for path in (draft, *draft.rglob("*")))
+            if time.time() - written > _DRAFT_SECONDS:
+                shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
 
 
 def canonical_json(content: object) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from errno import ENOENT
 from pathlib import Path
-from tempfile import mkdtemp
 
 import torch
 from safetensors import SafetensorError
@@ -16,7 +15,7 @@ from modnorm.checkpoint.checkpoint_files import CARD, SINGLE, load_config, weigh
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, dtype_name, rounded, weights_sha256
 from modnorm.errors import ConflictError, UnavailableError
-from modnorm.files import write_fault
+from modnorm.files import DRAFTS, own_draft, remove_old_drafts, write_fault
 
 _CONFIG = "config.json"
 _DTYPE_KEYS = ("dtype", "torch_dtype")
@@ -32,8 +31,12 @@ _TEMPLATES = "additional_chat_templates"
 
 
 def require_new(directory: Path) -> None:
-    """Refuse a target directory that is not empty or cannot be written."""
+    """Refuse a target directory that is not empty or cannot be written.
+
+    Drafts of killed processes are removed.
+    """
     try:
+        remove_old_drafts(_home(directory).glob(DRAFTS))
         if directory.exists() and any(directory.iterdir()):
             raise ConflictError(
                 f"{directory} is not empty",
@@ -101,10 +104,15 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
 
 def _draft(directory: Path) -> Path:
     """Create a draft directory on the target's file system."""
-    target = directory.absolute()
-    home = target if target.exists() else target.parent
-    home.mkdir(parents=True, exist_ok=True)
-    return Path(mkdtemp(prefix=f".{target.name}-", dir=home))
+    draft = own_draft(_home(directory) / directory.absolute().name)
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    draft.mkdir()
+    return draft
+
+
+def _home(directory: Path) -> Path:
+    """Return the directory of the drafts, which is on the target's file system."""
+    return directory.absolute() if directory.exists() else directory.absolute().parent
 
 
 def _put_in_place(draft: Path, directory: Path) -> None:

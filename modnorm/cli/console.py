@@ -180,6 +180,9 @@ def table(
     return result
 
 
+STARTS_AGAIN = "stopped; nothing was written, the same command starts again"
+
+
 @contextmanager
 def interruptible(remark: str) -> Iterator[None]:
     """Exit on Ctrl-C or SIGTERM with its exit code and a remark on how to resume.

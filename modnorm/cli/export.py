@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from modnorm.cli.console import echo, emit, emit_json
+from modnorm.cli.console import STARTS_AGAIN, echo, emit, emit_json, interruptible
 from modnorm.cli.options import (
     BaseModel,
     BaseRevision,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from modnorm.prediction.predictor import BasePlace
 
 
+@interruptible(STARTS_AGAIN)
 def export(
     run: Annotated[
         str, arg("RUN", "Directory of a run, or id in a lab; for --adapters also a manifest.")
@@ -147,6 +148,7 @@ def _write_adapters(ensemble: "EnsembleDefinition", base: "Checkpoint", out: Pat
     echo(shlex.join(command))
 
 
+@interruptible(STARTS_AGAIN)
 def rebuild(
     manifest: Annotated[Path, arg("MANIFEST", "File of `modnorm export --manifest`.")],
     *,

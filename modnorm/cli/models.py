@@ -5,13 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
-from modnorm.cli.console import echo_table, emit, emit_json, interruptible, stderr
+from modnorm.cli.console import STARTS_AGAIN, echo_table, emit, emit_json, interruptible, stderr
 from modnorm.cli.options import Model, Revision, check_output_file, opt, settings
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
 from modnorm.spec_limits import MAX_RANK, MAX_TWO_SIDED_SEED
-
-_STARTS_AGAIN = "stopped; nothing was written, the same command starts again"
 
 
 def calibrate(
@@ -39,7 +37,7 @@ def calibrate(
     )
     source = parse_section(DataSpec, {"source": data}, field="data")
     check_output_file(out, Path(data))
-    with interruptible(_STARTS_AGAIN):
+    with interruptible(STARTS_AGAIN):
         from modnorm.cli.progress import Screen, loading
 
         with loading("torch"):
@@ -89,7 +87,7 @@ def prepare(
 
     rows = parse_section(DataSpec, {"source": data, "limit": limit}, field="data")
     check_output_file(out, Path(data))
-    with interruptible(_STARTS_AGAIN):
+    with interruptible(STARTS_AGAIN):
         from modnorm.cli.progress import Screen, loading
 
         with loading("torch"):
@@ -163,6 +161,7 @@ def scales(
     echo_table(headings, lines)
 
 
+@interruptible(STARTS_AGAIN)
 def cast(
     *,
     model: Model,

@@ -16,7 +16,7 @@ from modnorm.client.connection import (
 from modnorm.client.run_directory import RunDirectory, hold
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import ModnormError, UnavailableError
-from modnorm.files import own_draft, remove_old_drafts, replaced_file
+from modnorm.files import DRAFTS, own_draft, remove_old_drafts, replaced_file
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto
 
@@ -66,7 +66,7 @@ def cached_run(
 def _fetch(
     client: Connection, experiment_id: str, files: Sequence[experiments.RunFile], directory: Path
 ) -> None:
-    remove_old_drafts(directory)
+    remove_old_drafts(directory.rglob(DRAFTS))
     for file in sorted(files, key=lambda each: (each.name == RESULTS, each.name)):
         parts = PurePosixPath(file.name).parts
         if file.name.startswith("/") or ".." in parts:

@@ -15,7 +15,7 @@ from modnorm.errors import (
     PreconditionError,
     UnavailableError,
 )
-from modnorm.files import own_draft, remove_old_drafts, replaced_file, write_fault
+from modnorm.files import DRAFTS, own_draft, remove_old_drafts, replaced_file, write_fault
 from modnorm.tasks.catalogue import Dataset, find_task
 from modnorm.tasks.splits import (
     LoadedSplit,
@@ -53,7 +53,7 @@ _DATA, _FROM, _TO = "data", "from", "to"
 def fetch(task: str, folder: Path, *, source: Path | None = None) -> tuple[Splits, bool]:
     """Write all splits of a task into a folder; return them, and whether files were written."""
     data = find_task(task)
-    remove_old_drafts(folder / task)
+    remove_old_drafts((folder / task).rglob(DRAFTS))
     suffix = ".json" if data.shuffled else ".jsonl"
     paths = {name: folder / task / f"{name}{suffix}" for name in data.splits}
     intact = _intact_splits(task, folder)

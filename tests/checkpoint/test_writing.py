@@ -4,7 +4,9 @@ The decoder of a multimodal model is written back into it, and any tool loads th
 """
 
 import json
+import os
 import shutil
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.checkpoint.writing import cast_checkpoint
 from modnorm.engines import load_engine
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
+from modnorm.files import own_draft
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.exports import export_candidate
 from modnorm.perturbation.methods import build_scale_map
@@ -60,6 +63,21 @@ def test_a_disk_that_is_full_leaves_nothing_and_the_next_try_succeeds(
     assert resolve_checkpoint(str(out)).digest
 
 
+def test_the_draft_of_a_killed_process_is_removed(tmp_path):
+    for out in (tmp_path / "models" / "new", tmp_path / "empty"):
+        place = out if out.name == "empty" else out.parent
+        place.mkdir()
+        old, new = own_draft(place / "out"), own_draft(place / "out")
+        for draft in (old, new):
+            draft.mkdir()
+            (draft / "model.safetensors").touch()
+            os.utime(draft, (0.0, 0.0))
+        os.utime(old / "model.safetensors", (0.0, 0.0))
+        with suppress(ConflictError):  # the new one lies in the target
+            writing.require_new(out)
+        assert list(place.iterdir()) == [new]  # another process may be at work on it
+
+
 def test_weights_of_other_formats_are_not_copied_and_every_template_is(tmp_path):
     source = tmp_path / "source"
     shutil.copytree(TINY.directory, source, copy_function=shutil.copyfile)
@@ -89,10 +107,10 @@ def test_a_directory_that_cannot_be_written_is_refused_before_any_work(tmp_path,
         with error_at("out", "cannot write"):
             writing.require_new(out)
 
-    def refuse(**_place):
+    def refuse(_place):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(writing, "mkdtemp", refuse)
+    monkeypatch.setattr(writing, "own_draft", refuse)
     with pytest.raises(InvalidInputError, match="Read-only file system"):
         writing.require_new(tmp_path / "out")
 

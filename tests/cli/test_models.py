@@ -1,5 +1,7 @@
 """Commands on models: their scales, and their weights in another dtype."""
 
+import signal
+
 import pytest
 
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -60,6 +62,16 @@ def test_a_rank_leaves_vectors_without_a_scale(modnorm_json, modules):
 def test_wrong_arguments_are_named(refusal, arguments, field):
     err = refusal("scales", *arguments)
     assert err.startswith(f"error: {field}: ")
+
+
+def test_a_model_whose_writing_is_ended_leaves_nothing(modnorm, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "modnorm.checkpoint.writing.save_tensors",
+        lambda *_, **__: signal.raise_signal(signal.SIGTERM),
+    )
+    out = tmp_path / "model"
+    code, _, err = modnorm("cast", "--model", "tiny-thicket", "--dtype", "float16", "--out", out)
+    assert (code, list(tmp_path.iterdir())) == (143, []), err
 
 
 def test_a_model_is_written_in_another_dtype(modnorm_json, tmp_path):
