@@ -28,6 +28,9 @@ GARBAGE_THRESHOLDS = 50_000, 20, 20
 SWITCH_SECONDS = 0.001
 """Switch interval of threads (`sys.setswitchinterval`): a fifth of Python's default."""
 
+REPEAT_SECONDS = 0.5
+"""A signal this soon after the first is the same: `timeout` sends it to process and group."""
+
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 logger = logging.getLogger(__name__)
@@ -99,10 +102,15 @@ def traced(settings: TracingSettings, service: str) -> Iterator[bool]:
 
 async def _run(build: Callable[[], GrpcService]) -> None:
     stopping, immediate = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
+    loop, since = asyncio.get_running_loop(), 0.0
 
     def on_signal() -> None:
-        (immediate if stopping.is_set() else stopping).set()
+        nonlocal since
+        if not stopping.is_set():
+            stopping.set()
+            since = loop.time()
+        elif loop.time() - since > REPEAT_SECONDS:
+            immediate.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)

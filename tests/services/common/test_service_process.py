@@ -4,13 +4,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from modnorm.services.common.healthcheck import check
-from modnorm.services.common.service_process import ServiceThread
+from modnorm.services.common.service_process import REPEAT_SECONDS, ServiceThread
 from verification.labs.servers import free_port
 from verification.labs.waiting import wait_until
 
@@ -90,8 +91,11 @@ def test_a_second_signal_ends_a_service_that_cannot_stop(start_module, tmp_path)
         watched = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
         statuses = (each.status for each in watched)
         assert next(statuses) == health_pb2.HealthCheckResponse.SERVING
-        process.process.send_signal(signal.SIGTERM)
+        for _ in range(2):  # as `timeout` sends it
+            process.process.send_signal(signal.SIGTERM)
         assert next(statuses) == health_pb2.HealthCheckResponse.NOT_SERVING
+        time.sleep(2 * REPEAT_SECONDS)
+        assert not process.has_ended()
         assert process.interrupt(signal.SIGTERM) != 0
 
 
