@@ -55,9 +55,6 @@ _CREDENTIALS_FIELD = "MODNORM_TOKEN_FILE"
 _PASSING = (UnavailableError, UnauthenticatedError)
 """Errors that pass: the aggregator returns, or the worker's token is replaced."""
 
-_REFUSALS = (UnauthenticatedError, ForbiddenError)
-"""Errors of a token, which an operator replaces."""
-
 ResultT = TypeVar("ResultT")
 
 logger = logging.getLogger(__name__)
@@ -71,7 +68,7 @@ class AggregatorClient:
         self._stub = stub
         self._shutdown = shutdown
         self.is_refused = False
-        """Whether the aggregator refused this worker's token at the last claim."""
+        """Whether the last claim failed because the aggregator refuses this worker's token."""
 
     def claim(
         self, model_digest: str = "", unfit_experiments: Collection[str] = ()
@@ -83,24 +80,14 @@ class AggregatorClient:
             model_digest=model_digest,
             unfit_experiments=unfit_experiments,
         )
-
-        def claim() -> messages.ClaimJobResponse:
-            try:
-                with call_errors():
-                    response = self._stub.ClaimJob(request, timeout=CALL_SECONDS)
-            except _REFUSALS:
-                self.is_refused = True
-                raise
-            self.is_refused = False
-            return response
-
         response = self._retry(
-            claim,
+            lambda: self._stub.ClaimJob(request, timeout=CALL_SECONDS),
             stop_when_event_set(self._shutdown.requested),
             sleep_using_event(self._shutdown.requested),
-            passing=(UnavailableError, *_REFUSALS),
-            before_sleep=_log_waiting_claim,
+            passing=(*_PASSING, ForbiddenError),
+            before_sleep=self._note_waiting_claim,
         )
+        self.is_refused = False
         return response.job if response.HasField("job") else None
 
     def heartbeat(self, leases: Sequence[messages.LeaseProgress]) -> Sequence[messages.LeaseState]:
@@ -199,6 +186,13 @@ class AggregatorClient:
             passing=_PASSING,
         )
 
+    def _note_waiting_claim(self, state: RetryCallState) -> None:
+        """Say why a claim waits, since an idle worker sends no heartbeat that would."""
+        fault = state.outcome and state.outcome.exception()
+        self.is_refused = isinstance(fault, UnauthenticatedError | ForbiddenError)
+        if state.attempt_number % _LOGGED_CLAIM == 0:
+            logger.warning("not claimed: %s; trying again", fault)
+
     @staticmethod
     def _retry(
         call: Callable[[], ResultT],
@@ -223,12 +217,6 @@ class AggregatorClient:
             reraise=True,
         )
         return retrying(attempt)
-
-
-def _log_waiting_claim(state: RetryCallState) -> None:
-    """Say why a claim waits, since an idle worker sends no heartbeat that would."""
-    if state.outcome is not None and state.attempt_number % _LOGGED_CLAIM == 0:
-        logger.warning("not claimed: %s; trying again", state.outcome.exception())
 
 
 @contextmanager
