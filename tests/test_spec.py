@@ -95,6 +95,11 @@ def test_a_radius_belongs_to_its_method(method, field):
         make(method=method)
 
 
+def test_the_file_of_a_radius_is_shown_as_a_spec_names_it():
+    with error_at("method.radius", "{artifact: runs/tune/radius.json}"):
+        make(method={"name": "modular_norm", "radius": "runs/tune/radius.json"})
+
+
 def test_sigma_under_a_misspelt_name_shows_the_name():
     with pytest.raises(InvalidInputError, match=r"'randopts'.*name: did you mean randopt\?"):
         make(method={"name": "randopts", "sigma": 0.1})
