@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import math
 import signal
 import sys
 from abc import ABC, abstractmethod
@@ -28,8 +29,11 @@ GARBAGE_THRESHOLDS = 50_000, 20, 20
 SWITCH_SECONDS = 0.001
 """Switch interval of threads (`sys.setswitchinterval`): a fifth of Python's default."""
 
+SIGNALS = signal.SIGTERM, signal.SIGINT
+"""Either ends a service. The second ends it at once."""
+
 REPEAT_SECONDS = 0.5
-"""A signal this soon after the first is the same: `timeout` sends it to process and group."""
+"""A signal that repeats this soon counts once: `timeout` sends it to process and group."""
 
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
@@ -102,18 +106,16 @@ def traced(settings: TracingSettings, service: str) -> Iterator[bool]:
 
 async def _run(build: Callable[[], GrpcService]) -> None:
     stopping, immediate = asyncio.Event(), asyncio.Event()
-    loop, since = asyncio.get_running_loop(), 0.0
+    loop, last = asyncio.get_running_loop(), dict.fromkeys(SIGNALS, -math.inf)
 
-    def on_signal() -> None:
-        nonlocal since
-        if not stopping.is_set():
-            stopping.set()
-            since = loop.time()
-        elif loop.time() - since > REPEAT_SECONDS:
-            immediate.set()
+    def on_signal(number: signal.Signals) -> None:
+        now, before = loop.time(), last[number]
+        last[number] = now
+        if now - before > REPEAT_SECONDS:
+            (immediate if stopping.is_set() else stopping).set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    for number in SIGNALS:
+        loop.add_signal_handler(number, on_signal, number)
     service = build()
 
     async def stop_now() -> None:

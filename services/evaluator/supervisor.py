@@ -78,9 +78,9 @@ class WorkerProcess:
         self._stopping.set()
 
     def stop_now(self) -> None:
-        """Send a stopping process a second signal, which ends its grace period."""
+        """Send a stopping process another signal, which ends its grace period."""
         if self._process is not None and self._process.returncode is None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGINT)
 
     async def is_serving(self, longest_silence: float) -> bool:
         """Return whether the worker is SERVING; kill it after `longest_silence` seconds."""

@@ -242,7 +242,7 @@ async def test_a_worker_that_does_not_stop_is_killed(tmp_path):
 async def test_a_second_signal_reaches_the_workers(tmp_path):
     slow = (
         "import signal, sys; from pathlib import Path; folder = Path(sys.argv[1]);"
-        "signals = {signal.SIGTERM};"
+        "signals = {signal.SIGTERM, signal.SIGINT};"
         "signal.pthread_sigmask(signal.SIG_BLOCK, signals); (folder / '0').write_text('up');"
         "signal.sigwait(signals); (folder / '1').write_text('told');"
         "signal.sigwait(signals); (folder / '2').write_text('told again')"
