@@ -14,17 +14,15 @@ from typing import cast
 import pandas as pd
 
 from modnorm.analysis.document import AnswerShares, EnsembleEntry, ResultsDocument
-from modnorm.analysis.parquet_files import read_ballots, write_votes
-from modnorm.analysis.run_data import EnsembleRow
+from modnorm.analysis.parquet_files import read_ballots
 from modnorm.analysis.run_files import RESULTS
 from modnorm.analysis.statistics import vote_agreement
 from modnorm.analysis.uncertainty import accuracy_interval
-from modnorm.analysis.votes import VoteRecord, vote_records
 from modnorm.files import encode_json
 from modnorm.search.budgets import ensemble_budget
 from modnorm.search.voting import RowVote, count_votes
 from modnorm.suites.outcomes import candidate_count
-from scripts.run_copies import RunCopy, write_kept_answers
+from scripts.run_copies import RunCopy, count_ensemble, write_kept_answers
 
 
 def join_copies(
@@ -46,22 +44,17 @@ def join_copies(
         return copies[0]
     shutil.copytree(alike[0].path, directory)
     write_kept_answers(directory, _joined_answers(alike))
-    entries, records = list[EnsembleEntry](), list[VoteRecord]()
+    entries, counts = list[EnsembleEntry](), list[pd.DataFrame]()
     for (population, size), (copy, whole) in found.items():
         experts = whole["experts"][:size]
-        ballots, golds = read_ballots(copy.path, whole["rows"])
+        ballots, _ = read_ballots(copy.path, whole["rows"])
         votes = count_votes([ballots[expert] for expert in experts])
         is_whole = size == whole["ensemble_size"]
-        entry = whole if is_whole else _first_experts(copy, whole, experts, votes)
-        row = EnsembleRow(
-            population, size, tuple(experts), entry["metric"], entry["correct"], entry["rows"]
-        )
-        entries.append(entry)
-        records += vote_records(row, votes, ballots, golds)
-    write_votes(directory, records)
+        entries.append(whole if is_whole else _first_experts(copy, whole, experts, votes))
+        counts.append(count_ensemble((population, size), votes))
     document = cast("ResultsDocument", {**alike[0].document, "ensembles": entries})
     (directory / RESULTS).write_bytes(encode_json(document))
-    return RunCopy(directory, document, directory.name)
+    return RunCopy(directory, document, directory.name, pd.concat(counts, ignore_index=True))
 
 
 def _source(

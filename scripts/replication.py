@@ -15,13 +15,19 @@ import re
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from modnorm.analysis.document import ResultsDocument
 from modnorm.analysis.run import load_run
 from modnorm.analysis.run_files import RESULTS, runs_inside
 from modnorm.errors import ModnormError
 from scripts.run_copies import pack_run
+
+if TYPE_CHECKING:
+    from modnorm.analysis.analyses import Analysis
 
 OUT = Path("replication")
 CELLS = OUT / "cells"
@@ -54,15 +60,30 @@ def main() -> int:
             origin = {key: getattr(options, key) for key in ("command", "commit", "note")}
             print(pack_matching(options.directory, options.spec, OUT / "matchings", origin))
         else:
-            from scripts.replication_tables import write_tables  # noqa: PLC0415 - loads pandas
-
-            with tempfile.TemporaryDirectory() as folder:
-                page = Path("docs/replication.md")
-                write_tables(CELLS, Path("examples/coder"), OUT, page, Path(folder))
+            _tables()
     except (ModnormError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _tables() -> None:
+    """Write the tables while other processes draw the figures."""
+    from modnorm.analysis.figures import write_figures  # noqa: PLC0415 - loads matplotlib
+    from scripts.replication_tables import write_tables  # noqa: PLC0415 - loads pandas
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(mp_context=get_context("spawn")) as pool,
+    ):
+        drawing = list[Future[object]]()
+
+        def draw(place: Path, analysis: "Analysis") -> None:
+            drawing.append(pool.submit(write_figures, place, analysis))
+
+        write_tables(CELLS, OUT, Path("docs/replication.md"), Path(folder), draw)
+        for each in drawing:
+            each.result()
 
 
 def collect(runs: Sequence[Path], to: Path, *, command: str, commit: str) -> list[Path]:

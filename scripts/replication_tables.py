@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from textwrap import fill
@@ -10,8 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from modnorm.analysis.analyses import analyze
-from modnorm.analysis.figures import write_figures
+from modnorm.analysis.analyses import Analysis, analyze
 from modnorm.analysis.run import Run
 from modnorm.analysis.seeds import grid_interval
 from modnorm.analysis.uncertainty import mean_interval, sign_flip
@@ -27,18 +27,20 @@ from scripts.joined_copies import join_copies
 from scripts.recorded_tables import interval_text, markdown_table, matching_tables, tables_beyond
 from scripts.run_copies import ORIGIN, RunCopy, unpack_run
 
-CLAIMS = Path("replication/claims.yaml")
+CLAIMS, SUITES = Path("replication/claims.yaml"), Path("examples/coder")
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 """Marks of the part of the page that is written here."""
 _HEADINGS = ("claim", "case", "seeds", "paper", "ours", "95 % interval", "exact p", "holds")
 _SEEDS = _HEADINGS.index("seeds")
 
 
-def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path) -> None:
-    """Write tables and figures into a directory and the claims into a page."""
+def write_tables(
+    cells: Path, out: Path, page: Path, folder: Path, draw: Callable[[Path, Analysis], object]
+) -> None:
+    """Write tables into a directory and the claims into a page, and have figures drawn."""
     archives = sorted(cells.glob("*.zip"))
     pool = [unpack_run(archive, folder / "pool" / archive.stem) for archive in archives]
-    files = {path: read_yaml(path.read_text(encoding="utf-8")) for path in suites.glob("*.yaml")}
+    files = {path: read_yaml(path.read_text(encoding="utf-8")) for path in SUITES.glob("*.yaml")}
     is_suite = {path: isinstance(one, dict) and "name" in one for path, one in files.items()}
     known = {path: _with_copies(path, pool, folder) for path in sorted(files) if is_suite[path]}
     tables = {data.loaded.suite.name: build_tables(data) for data in known.values()}
@@ -62,7 +64,7 @@ def write_tables(cells: Path, suites: Path, out: Path, page: Path, folder: Path)
             for table in tables[name]
             if any(each.by_seed for row in table.rows for each in row.figures)
         ]
-        parts += _analyses(data, out / "figures" / name)
+        parts += _analyses(data, partial(draw, out / "figures" / name))
     rows = list(_claim_rows(known.values(), tables))
     stand_ins = [run for data in known.values() for run in data.stand_ins.values()]
     joined = [run for run in stand_ins if isinstance(run, RunCopy) and run not in pool]
@@ -142,16 +144,16 @@ _ANALYSES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
 """By title: the table of an analysis, which of its lines, and their own columns."""
 
 
-def _analyses(data: TidySuite, place: Path) -> Iterator[str]:
+def _analyses(data: TidySuite, draw: Callable[[Analysis], object]) -> Iterator[str]:
     """Draw finished cells and stand-ins, and yield their tables; none if other settings differ."""
     if not data.runs:
         return
     try:
         analysis = analyze([*data.stand_ins.values(), *data.runs.values()])
-        write_figures(place, analysis)
     except InvalidInputError as error:
         print(f"{data.loaded.suite.name}: no figures: {error}")
         return
+    draw(analysis)
     for title, (name, which, own) in _ANALYSES.items():
         if name not in analysis.tables:
             continue

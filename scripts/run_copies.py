@@ -1,7 +1,7 @@
 """Small copies of finished runs: figures, and the reward and vote of each answer, without texts.
 
 A copy is one ZIP file of about a hundred kilobytes. Unpacked, it is a run directory without rows
-and coefficients. Its votes are counted again from its answers.
+and coefficients. Its votes are not stored, but counted from its answers.
 
 `origin.json` has the digests of the files that the run wrote. Where a copy holds a file in a later
 form, `converted` has the digest of that form.
@@ -16,8 +16,8 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -25,7 +25,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from modnorm.analysis.parquet_files import ANSWER_SCHEMA, read_ballots, write_votes
+from modnorm.analysis.parquet_files import ANSWER_SCHEMA, read_ballots
 from modnorm.analysis.run import Run
 from modnorm.analysis.run_files import (
     ANSWERS,
@@ -36,12 +36,11 @@ from modnorm.analysis.run_files import (
     rescored_file,
     unreadable,
 )
-from modnorm.analysis.votes import VoteRecord, vote_records
 from modnorm.client.rescoring import RescoredDocument
 from modnorm.errors import InvalidInputError
 from modnorm.files import encode_json, write_file
 from modnorm.search.answers import SPLITS
-from modnorm.search.voting import count_votes
+from modnorm.search.voting import RowVote, count_votes
 
 ORIGIN = "origin.json"
 """Name of the file that only copies have: what made the run."""
@@ -50,11 +49,16 @@ _KEPT = "kept-answers.parquet"
 _TEXTS = (SPEC, RESULTS, CANDIDATES)
 _COLUMNS = ("split", "row", "candidate", "vote", "reward", "correct", "truncated")
 _TYPES = {"split": "category", "vote": "category", "row": "int16", "candidate": "int16"}
+_COUNTS = tuple(each.name for each in fields(RowVote))
 _DATE = (1980, 1, 1, 0, 0, 0)
 """Of all members, so that equal runs have equal copies."""
 
 
+@dataclass(frozen=True, eq=False)
 class RunCopy(Run):
+    counted: pd.DataFrame = field(repr=False)
+    """The outcome of each vote, counted from answers: `count_ensemble` by (N, K)."""
+
     @cached_property
     def full_voters(self) -> frozenset[int]:
         """The models that answered all held-out rows."""
@@ -67,6 +71,9 @@ class RunCopy(Run):
         """Return the documents of `modnorm rescore`, one for each other scorer that was used."""
         paths = sorted(self.path.glob(rescored_file("*")))
         return [json.loads(path.read_bytes()) for path in paths]
+
+    def votes_frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        return self.counted if columns is None else self.counted[[*columns]]
 
     def vote_counts(self) -> pd.DataFrame:
         """Return the outcome of each vote; right experts are missing if experts left out rows."""
@@ -87,7 +94,7 @@ def pack_run(run: Run, archive: Path, origin: Mapping[str, str]) -> None:
     answers = run.answers_frame(_COLUMNS).sort_values(["split", "row", "candidate"])
     kept = answers.assign(vote=answers["vote"].where(answers["split"] == "heldout"))[[*_COLUMNS]]
     counts = run.vote_counts()
-    counted = pd.DataFrame(map(asdict, _votes(run)))[counts.columns]
+    counted = _count_votes(run)[counts.columns]
     if not counts.astype(counted.dtypes).equals(counted):
         raise InvalidInputError(f"votes of {run.path} do not follow from answers", field="run")
     rescored = sorted(path.name for path in run.path.glob(rescored_file("*")))
@@ -137,9 +144,8 @@ def unpack_run(archive: Path, directory: Path) -> RunCopy:
     for name, content in members.items():
         (directory / name).write_bytes(content)
     write_kept_answers(directory, frame)
-    run = RunCopy(directory, json.loads(members[RESULTS]), directory.name)
-    write_votes(directory, _votes(run))
-    return run
+    run = Run(directory, json.loads(members[RESULTS]), directory.name)
+    return RunCopy(run.path, run.document, run.name, _count_votes(run))
 
 
 def write_kept_answers(directory: Path, frame: pd.DataFrame) -> None:
@@ -148,16 +154,28 @@ def write_kept_answers(directory: Path, frame: pd.DataFrame) -> None:
     sheets = frame.assign(order=order).sort_values(["candidate", "order", "row"])
     whole = sheets.assign(prompt=None, gold=None, completion="", tokens=0)
     answers = pa.Table.from_pandas(whole, ANSWER_SCHEMA, preserve_index=False)
-    (directory / ANSWERS).write_bytes(_encode(answers))
+    parquet.write_table(answers, directory / ANSWERS)
 
 
-def _votes(run: Run) -> Iterator[VoteRecord]:
+def count_ensemble(place: tuple[int, int], votes: Sequence[RowVote]) -> pd.DataFrame:
+    """Return the votes of an ensemble (N, K) as lines of `votes.parquet`, without the ballots."""
+    return pd.DataFrame(
+        {
+            **dict(zip(("population", "ensemble_size"), place, strict=True)),
+            "row": range(len(votes)),
+            **{name: [getattr(vote, name) for vote in votes] for name in _COUNTS},
+        }
+    )
+
+
+def _count_votes(run: Run) -> pd.DataFrame:
     """Count the votes of all ensembles from the answers of their experts."""
-    rows = max((each.rows for each in run.ensembles), default=0)
-    ballots, golds = read_ballots(run.path, rows)
-    for each in run.ensembles:
-        votes = count_votes([ballots[expert] for expert in each.experts])
-        yield from vote_records(each, votes, ballots, golds)
+    ballots, _ = read_ballots(run.path, run.document["data"]["heldout"]["rows"])
+    counts = [
+        count_ensemble(each.place, count_votes([ballots[expert] for expert in each.experts]))
+        for each in run.ensembles
+    ]
+    return pd.concat(counts, ignore_index=True)
 
 
 def _encode(table: pa.Table) -> bytes:

@@ -1,16 +1,19 @@
 """Plurality votes of an ensemble, row by row (paper, app. "Decoding and tie breaking")."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, cast
+from operator import itemgetter
+from typing import Protocol, Self
 
 
-def _valid_counts(votes: Sequence[str | None]) -> Counter[str]:
+def _valid_counts(votes: Sequence[str | None]) -> Mapping[str, int]:
     """Count valid votes, in the order of the experts that gave an answer first."""
-    counts = Counter(votes)
-    counts.pop(None, None)
-    return cast("Counter[str]", counts)
+    counts: dict[str, int] = {}
+    for vote in votes:
+        if vote is not None:
+            counts[vote] = counts.get(vote, 0) + 1
+    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ def count_answers(votes: Sequence[str | None], experts: Sequence[int]) -> tuple[
     """
     return tuple(
         AnswerCount(answer, count, experts[votes.index(answer)])
-        for answer, count in _valid_counts(votes).most_common()
+        for answer, count in sorted(_valid_counts(votes).items(), key=itemgetter(1), reverse=True)
     )
 
 
@@ -91,7 +94,7 @@ def plurality(votes: Sequence[str | None], correct: Sequence[bool]) -> RowVote:
     return RowVote(
         answer=answer,
         correct=answer is not None and correct[votes.index(answer)],
-        valid=counts.total(),
+        valid=sum(counts.values()),
         support=max(counts.values(), default=0),
         correct_support=sum(correct),
     )

@@ -22,19 +22,22 @@ ROOT = Path(__file__).parents[2]
 COPIES = sorted((ROOT / CELLS).glob("*.zip"))
 
 
+def tables_of(cells, tmp_path):
+    """Return the tables of cells and the page with their claims; figures are not drawn."""
+    page, folder, out = tmp_path / "page.md", tmp_path / "folder", tmp_path / "out"
+    page.write_text(f"before\n{BEGIN}\nSTALE\n{END}\nafter\n")
+    folder.mkdir()
+    write_tables(cells, out, page, folder, lambda *_: None)
+    return (out / "tables.md").read_text(), page.read_text()
+
+
 def test_the_claims_name_places_of_the_suites(tmp_path, monkeypatch):
     """Without any cell, every case of every claim is open, and the page is filled."""
     monkeypatch.chdir(ROOT)
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nSTALE\n{END}\nafter\n")
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    write_tables(tmp_path / "none", Path("examples/coder"), tmp_path / "out", page, folder)
-    text = page.read_text()
+    tables, text = tables_of(tmp_path / "none", tmp_path)
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "STALE" not in text
-    tables = (tmp_path / "out/tables.md").read_text()
     rows = [line.split(" | ") for line in tables.splitlines() if line.startswith("| ")]
     cases = [row for row in rows if len(row) == 8][2:]
     assert {row[-1] for row in cases} == {"open |"}
@@ -50,7 +53,6 @@ def test_the_claims_name_places_of_the_suites(tmp_path, monkeypatch):
 def test_a_table_is_rebuilt_from_the_copies_digit_by_digit(tmp_path, monkeypatch):
     """Metrics follow from the votes, and the committed tables and claims from the copies."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("scripts.replication_tables.write_figures", lambda *_: ())
     told = Path("replication/tables.md").read_text()
     smallest = min(COPIES, key=lambda copy: copy.stat().st_size)
     run = unpack_run(smallest, tmp_path / "run")
@@ -59,15 +61,11 @@ def test_a_table_is_rebuilt_from_the_copies_digit_by_digit(tmp_path, monkeypatch
         is_place = votes["population"].eq(each.population)
         is_place &= votes["ensemble_size"].eq(each.ensemble_size)
         assert votes["correct"][is_place].sum() == each.correct
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    page = tmp_path / "page.md"
-    page.write_text(f"{BEGIN}\n{END}\n")
-    write_tables(CELLS, Path("examples/coder"), tmp_path / "out", page, folder)
-    assert (tmp_path / "out/tables.md").read_text() == told
+    tables, page = tables_of(CELLS, tmp_path)
+    assert tables == told
     claims, written = (
         text.partition(BEGIN)[2].partition(END)[0]
-        for text in (page.read_text(), Path("docs/replication.md").read_text())
+        for text in (page, Path("docs/replication.md").read_text())
     )
     assert claims == written
 
@@ -76,16 +74,12 @@ def test_a_table_is_rebuilt_from_the_copies_digit_by_digit(tmp_path, monkeypatch
 def test_a_cell_of_100_candidates_fills_places_of_300_but_no_times(tmp_path, monkeypatch):
     """One cell of the transfer suite stands in for a cell of the scaling suite and is named."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("scripts.replication_tables.write_figures", lambda *_: ())
     (copy,) = (each for each in COPIES if "1.5b_gsm8k_modular_norm_n100_seed42" in each.name)
-    for name in ("cells", "folder"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / copy.name).symlink_to(copy)
-    run, page = unpack_run(copy, tmp_path / "run"), tmp_path / "page.md"
-    page.write_text(f"{BEGIN}\n{END}\n")
-    suites, out = Path("examples/coder"), tmp_path / "out"
-    write_tables(tmp_path / "cells", suites, out, page, tmp_path / "folder")
-    parts = (out / "tables.md").read_text().split("\n## ")
+    run = unpack_run(copy, tmp_path / "run")
+    tables, _ = tables_of(tmp_path / "cells", tmp_path)
+    parts = tables.split("\n## ")
     section = {part.partition("\n")[0]: " ".join(part.split()) for part in parts}
     scaling, times = section["coder-population-scaling"], section["coder-wall-clock"]
     assert "0 cells, 12 open" in scaling
